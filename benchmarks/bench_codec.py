@@ -80,6 +80,7 @@ def _number(batch: ExampleBatch, scratch: Scratch) -> None:
             batch.keys,
             batch.values,
             15,
+            8,
             900_000,
             scratch.keys,
             scratch.indices,

@@ -1,13 +1,16 @@
-"""`stream-learner serve` under load, beside a plain Starlette echo and the library.
+"""`stream-learner serve` under load, beside River behind FastAPI, a plain Starlette echo and the library.
 
 39 features, about 600 bytes of JSON; a weight for every feature, 20,000 of them changed by a new version every second.
-The load is `wrk`'s: one thread, 16 connections for the rate, one for the times of a request that meets no other.
-Server, load and broker share whatever cores there are.
+The load is `wrk`'s: one thread, 8 connections for the rate, one for the times of a request that meets no other.
+Server, load and broker share whatever cores there are. Each server is one process; they take turns, five times, and
+medians are told. The processor's time is the server's own, threads and system included. River and the echo are uvicorn
+with uvloop and httptools; River has no versions, no limits and no token.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,7 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,29 +42,76 @@ from tests.cli_e2e.world import free_port
 INSTANCES = (1, 100, 1_000)
 EVENTS = 20_000
 CHANGED = 20_000
-CONNECTIONS = 16
+CONNECTIONS = 8
+ROUNDS = 5
 SCRIPT = Path(__file__).with_name("serve_load.lua")
 Row = dict[str, Any]
 
 
 def run(quick: bool) -> list[Row]:
-    """Rows: requests a second for each number of instances, of the server, the echo and the library."""
+    """Rows for each number of instances: requests a second of the servers and the library, processor beside River's."""
     if shutil.which("wrk") is None:
         raise RuntimeError("wrk is not installed: apt-get install wrk")
-    seconds = 2 if quick else 10
+    seconds = 1 if quick else 4
     compile_kernels()
     with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
         site = Site(bootstrap, Path(folder))
         data, bounds = benchmark_impressions(EVENTS)
         texts = [data[bounds[i] : bounds[i + 1]] for i in range(EVENTS)]
-        with Updates(site, data, bounds), served(site) as url, echoing() as echo_url:
+        with Updates(site, data, bounds), served(site) as ours, river() as peer, echoing() as echo:
             rows = []
             for count in INSTANCES:
                 bodies = Bodies(Path(folder) / str(count), texts, count)
-                rows.append(_row(f"serve, {count} a request", url, bodies, seconds))
-                rows.append(_row(f"Starlette echo, {count} a request", echo_url, bodies, seconds))
+                found = _take_turns([ours, peer, echo], bodies, seconds)
+                for name, loads in zip(NAMES, found, strict=True):
+                    rows.append(_row(f"{name}, {count} a request", loads))
+                rows.append(_beside(f"processor of River's to ours, {count} a request", *found[:2]))
                 rows.append(_library(site, texts, count, seconds))
             return rows
+
+
+NAMES = ("serve", "FastAPI + River", "Starlette echo")
+
+
+class Running(NamedTuple):
+    """A server's address and process."""
+
+    url: str
+    process: int
+
+    def cpu_s(self) -> float:
+        """The processor's time that it has taken so far."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Load(NamedTuple):
+    """What was measured in one turn: by many connections, by one, and the processor's time for a request of many."""
+
+    many: dict[str, float]
+    one: dict[str, float]
+    cpu_us: float
+
+
+def _take_turns(servers: list[Running], bodies: Bodies, seconds: int) -> list[list[Load]]:
+    """The loads of each server."""
+    for server in servers:
+        bodies.load(server.url, CONNECTIONS, 1)
+    found: list[list[Load]] = [[] for _ in servers]
+    for _ in range(ROUNDS):
+        for server, loads in zip(servers, found, strict=True):
+            before_s = server.cpu_s()
+            many = bodies.load(server.url, CONNECTIONS, seconds)
+            cpu_us = (server.cpu_s() - before_s) / many["requests"] * 1e6
+            loads.append(Load(many, bodies.load(server.url, 1, seconds), cpu_us))
+    return found
+
+
+def _beside(name: str, ours: list[Load], peers: list[Load]) -> Row:
+    ratio = median(load.cpu_us for load in peers) / median(load.cpu_us for load in ours)
+    p99 = [median(load.many["p99_ms"] for load in loads) for loads in (ours, peers)]
+    note = f"p99 under load: {p99[0]:.3g} ms and River's {p99[1]:.3g} ms"
+    return {"name": name, "value": round(ratio, 2), "unit": "times", "note": note}
 
 
 class Bodies:
@@ -143,27 +194,36 @@ def _below(rows: WeightRows, prefix: Prefix) -> WeightRows:
 
 
 @contextmanager
-def served(site: Site) -> Iterator[str]:
-    """The server in a process of its own; the address of its predictions."""
+def served(site: Site) -> Iterator[Running]:
+    """The server in a process of its own."""
     port = free_port()
     settings = (f"serve.port={port}", "serve.host=127.0.0.1", "serve.drain=0s", "telemetry.log_level=warning")
     options = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "-m", "stream_learner", "serve", "-c", str(site.file), *options]
-    with _process(command, f"http://127.0.0.1:{port}/readyz"):
-        yield f"http://127.0.0.1:{port}/v1/models/{site.model}:predict"
+    with _process(command, f"http://127.0.0.1:{port}/readyz") as process:
+        yield Running(f"http://127.0.0.1:{port}/v1/models/{site.model}:predict", process)
 
 
 @contextmanager
-def echoing() -> Iterator[str]:
-    """The echo in a process of its own; its address."""
+def river() -> Iterator[Running]:
+    """River behind FastAPI in a process of its own."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/predict"
+    with _process([sys.executable, "-m", "benchmarks.serve_river", str(port)], url, ready=405) as process:
+        yield Running(url, process)
+
+
+@contextmanager
+def echoing() -> Iterator[Running]:
+    """The echo in a process of its own."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/echo"
-    with _process([sys.executable, "-m", "benchmarks.serve_echo", str(port)], url, ready=405):
-        yield url
+    with _process([sys.executable, "-m", "benchmarks.serve_echo", str(port)], url, ready=405) as process:
+        yield Running(url, process)
 
 
 @contextmanager
-def _process(command: list[str], url: str, ready: int = 200) -> Iterator[None]:
+def _process(command: list[str], url: str, ready: int = 200) -> Iterator[int]:
     process = subprocess.Popen(command)
     try:
         until_s = time.monotonic() + 120
@@ -171,7 +231,7 @@ def _process(command: list[str], url: str, ready: int = 200) -> Iterator[None]:
             if process.poll() is not None or time.monotonic() > until_s:
                 raise RuntimeError(f"not ready: {' '.join(command)}")
             time.sleep(0.05)
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(30)
@@ -188,11 +248,16 @@ def _status(url: str) -> int:
         return 0
 
 
-def _row(name: str, url: str, bodies: Bodies, seconds: int) -> Row:
-    bodies.load(url, CONNECTIONS, 1)
-    many, one = bodies.load(url, CONNECTIONS, seconds), bodies.load(url, 1, seconds)
-    note = f"{CONNECTIONS} connections: {_times(many)}; one: {_times(one)}"
-    return {"name": name, "value": round(many["requests"] / many["seconds"]), "unit": "requests/s", "note": note}
+def _row(name: str, loads: list[Load]) -> Row:
+    many, one = ([load[i] for load in loads] for i in range(2))
+    cpu_us = median(load.cpu_us for load in loads)
+    note = f"{cpu_us:.0f} µs of processor; {CONNECTIONS} connections: {_medians(many)}; one: {_medians(one)}"
+    rate = round(median(found["requests"] / found["seconds"] for found in many))
+    return {"name": name, "value": rate, "unit": "requests/s", "note": note}
+
+
+def _medians(found: list[dict[str, float]]) -> str:
+    return _times({name: median(load[name] for load in found) for name in ("p50_ms", "p99_ms")})
 
 
 def _library(site: Site, texts: list[bytes], count: int, seconds: int) -> Row:

@@ -53,7 +53,8 @@ def log_records() -> dict[str, bytes]:
     first = {file.stem: file.read_bytes() for file in sorted((GOLDEN / "training_log_v1").glob("*.bin"))}
     marks = {f"{file.stem}_v2": file.read_bytes() for file in sorted((GOLDEN / "training_log_v2").glob("*.bin"))}
     skips = {f"{file.stem}_v3": file.read_bytes() for file in sorted((GOLDEN / "training_log_v3").glob("*.bin"))}
-    return first | marks | skips
+    counted = {f"{file.stem}_v4": file.read_bytes() for file in sorted((GOLDEN / "training_log_v4").glob("*.bin"))}
+    return first | marks | skips | counted
 
 
 def rule_r() -> dict[str, bytes]:

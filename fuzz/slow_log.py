@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 FOREIGN, HEADERLESS, NEWER, DAMAGED = "ForeignRecord", "DamagedHeader", "NewerVersion", "DamagedRecord"
 EXAMPLES, MARK, CODES, SKIP = 1, 2, 3, 4
-NEWEST = {EXAMPLES: 1, MARK: 2, CODES: 1, SKIP: 3}
-OLDEST = {SKIP: 3}
+VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2), CODES: (1,), SKIP: (3,)}
+COUNTED = 4
+"""The version of examples that say which field each key is of."""
 MOST_STEPS = 64
 CODES_AHEAD = 2
 """A flag of marks."""
@@ -51,7 +52,8 @@ class SlowMark(NamedTuple):
 
 
 class SlowExamples(NamedTuple):
-    """Examples, column by column."""
+    """Examples, column by column. bound: the most rows of a field and the hashes of the names of all, or None. counted:
+    the number of the field of each key."""
 
     header: Header
     log_time_ms: list[int]
@@ -63,6 +65,8 @@ class SlowExamples(NamedTuple):
     row_len: list[int]
     positions: list[int]
     values: tuple[bytes, ...]
+    bound: tuple[int, tuple[int, ...]] | None = None
+    counted: list[int] = []  # noqa: RUF012 - a named tuple
 
 
 class SlowSkip(NamedTuple):
@@ -81,16 +85,16 @@ def header_of(value: bytes) -> Header:
     if len(value) < 6 or value[:4] != b"SLTL":
         raise Bad(FOREIGN)
     version = int.from_bytes(value[4:6], "little")
-    if version > max(NEWEST.values()):
+    if version > max(max(known) for known in VERSIONS.values()):
         raise Bad(NEWER)
     if version < 1 or len(value) < 40:
         raise Bad(HEADERLESS)
     if int.from_bytes(value[32:36], "little") != zlib.crc32(value[:32]):
         raise Bad(HEADERLESS)
     _, _, kind, flags, partition, sequence, attempt, tick = struct.unpack("<4sHBBIIQq", value[:32])
-    if kind not in NEWEST or version < OLDEST.get(kind, 1):
+    if kind not in VERSIONS or version < VERSIONS[kind][0]:
         raise Bad(DAMAGED)
-    if version > NEWEST[kind]:
+    if version not in VERSIONS[kind]:
         raise Bad(NEWER)
     return Header(kind, flags, partition, sequence, attempt, tick)
 
@@ -107,7 +111,7 @@ def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]
         raise Bad(DAMAGED)
     try:
         if header.kind == EXAMPLES:
-            return _examples(header, value)
+            return _examples(header, value, int.from_bytes(value[4:6], "little"))
         if header.kind == MARK:
             return _mark(header, value, int.from_bytes(value[4:6], "little"))
         if header.kind == SKIP:
@@ -150,27 +154,33 @@ class _Cursor:
         return [int.from_bytes(raw, "little") for raw in self.raw(size, count)]
 
 
-def _examples(header: Header, value: bytes) -> SlowExamples:
+def _examples(header: Header, value: bytes, version: int) -> SlowExamples:
     n, k, m, v, first_ms = struct.unpack("<IIIIq", value[40:64])
     _need(header.flags in (0, 1, 2, 3) and n >= 1)
     weighted, soft = header.flags & 1, header.flags & 2
-    cursor = _Cursor(value, 64)
+    most_rows, fields = struct.unpack("<QQ", value[64:80]) if version == COUNTED else (0, 0)
+    _need(version != COUNTED or (most_rows >= 1 and 1 <= fields <= 255))
+    cursor = _Cursor(value, 80 if version == COUNTED else 64)
     keys, ids, values = cursor.numbers(8, k), cursor.numbers(8, n), cursor.raw(8, v)
     weight = cursor.raw(8, n) if weighted else (struct.pack("<d", 1.0),) * n
     label = cursor.raw(8, n) if soft else ()
+    hashes = cursor.numbers(8, fields)
     after, positions = cursor.numbers(4, n), cursor.numbers(4, v)
     indices, lengths = cursor.numbers(2, m), cursor.numbers(2, n)
     if not soft:
         hard = cursor.numbers(1, n)
         _need(set(hard) <= {0, 1})
         label = tuple(struct.pack("<d", x) for x in hard)
+    counted = cursor.numbers(1, k) if version == COUNTED else []
+    _need(all(number <= fields for number in counted))
     _need(cursor.at == len(value))
     _need(0 not in keys and all(index < k for index in indices) and sum(lengths) == m)
     _need(all(a < b for a, b in itertools.pairwise(positions)) and all(p < m for p in positions))
     _need(after[0] == 0 and after == sorted(after))
     times = [first_ms + ms for ms in after]
     _need(times[-1] < 2**63)
-    return SlowExamples(header, times, ids, label, weight, keys, indices, lengths, positions, values)
+    bound = (most_rows, tuple(hashes)) if version == COUNTED else None
+    return SlowExamples(header, times, ids, label, weight, keys, indices, lengths, positions, values, bound, counted)
 
 
 def _mark(header: Header, value: bytes, version: int) -> SlowMark:

@@ -336,8 +336,8 @@ class AuditIncomplete(Stop):
 class PortInUse(Stop):
     """The address that requests are to be answered on cannot be listened on.
 
-    Operator action: set `telemetry.http_port` or `serve.port` to a free port; `telemetry.http_port` 0 switches
-    `/metrics`, `/healthz` and `/readyz` off.
+    Operator action: set `telemetry.http_port`, `serve.port` or `serve.grpc_port` to a free port;
+    `telemetry.http_port` 0 switches `/metrics`, `/healthz` and `/readyz` off.
     """
 
     exit_code = 60

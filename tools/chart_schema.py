@@ -23,6 +23,7 @@ OWNED = (
     ("join", "instance_id"),
     ("learner", "state_dir"),
     ("serve", "port"),
+    ("serve", "grpc_port"),
     ("serve", "token"),
     ("serve", "tls_certificate"),
     ("serve", "tls_key"),
@@ -293,6 +294,7 @@ def _scorer() -> Schema:
             "httpRoute": _http_route(),
             "tls": _object({"secretName": TEXT}),
             "token": _token(),
+            "grpc": _object({"enabled": BOOLEAN, "port": _whole(1, 65_535)}),
             "podDisruptionBudget": _budget(share),
             "autoscaling": _object(
                 {

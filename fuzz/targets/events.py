@@ -27,6 +27,7 @@ from stream_learner.core.events.decoders import BatchDecoder, Columns, EventSpec
 from stream_learner.core.events.fast import fields
 from stream_learner.core.events.fast.layout import PADDING
 from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import parse_event, read_event
@@ -64,7 +65,8 @@ EVENTS = (
 )
 MISLEADING = (b"}" * PADDING, b" " * PADDING, b'"' * PADDING, b"0123456789.e-5}]" * 4, b"\\" * PADDING, bytes(PADDING))
 
-Row = tuple[int, int, int, float, list[int], list[float]]
+Row = tuple[int, int, int, float, list[int], list[float], list[int]]
+"""The columns of an event; the last of them are the numbers under which its features count."""
 
 
 _KEPT_FOR = 60
@@ -137,6 +139,15 @@ class _Events(Target):
         return sum(row[0] == 0 for row in wanted)
 
 
+def _counting(event: EventSpec, features: FeatureSpec) -> Plan:
+    """A plan that counts features by field, where the specification names fields."""
+    try:
+        numbers = FieldNumbers(features)
+    except ValueError:
+        numbers = None
+    return event.impression_plan(features, numbers)
+
+
 class Impressions(_Events):
     """Impressions: every event specification with every feature specification that fits it."""
 
@@ -147,7 +158,7 @@ class Impressions(_Events):
         for event in EVENTS:
             for features in FEATURES:
                 try:
-                    found.append(event.impression_plan(FeatureSpec.from_dict(features)))
+                    found.append(_counting(event, FeatureSpec.from_dict(features)))
                 except ValueError:
                     continue
         return found
@@ -167,13 +178,15 @@ def plainly(plan: Plan, raw: bytes, time_ms: int) -> Row:
     try:
         row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
     except Refused as refused:
-        return int(refused.reason), 0, 0, 0.0, [], []
-    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values
+        return int(refused.reason), 0, 0, 0.0, [], [], []
+    counted = [] if plan.numbers is None else [plan.numbers.of(origin) for origin in row.origins]
+    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values, counted
 
 
 def rows(columns: Columns) -> list[Row]:
     """Columns as a tuple for each event."""
-    starts, keys, values = columns.row_start.tolist(), columns.keys.tolist(), columns.values.tolist()
+    starts = columns.row_start.tolist()
+    features = [column.tolist() for column in (columns.keys, columns.values, columns.counted)]
     fixed = zip(
         columns.status.tolist(),
         columns.time_ms.tolist(),
@@ -181,7 +194,7 @@ def rows(columns: Columns) -> list[Row]:
         columns.number.tolist(),
         strict=True,
     )
-    return [(*four, keys[starts[i] : starts[i + 1]], values[starts[i] : starts[i + 1]]) for i, four in enumerate(fixed)]
+    return [(*four, *(column[starts[i] : starts[i + 1]] for column in features)) for i, four in enumerate(fixed)]  # type: ignore[misc]
 
 
 def check_features(plan: Plan, raw: bytes, row: Row) -> None:
@@ -196,4 +209,4 @@ def check_features(plan: Plan, raw: bytes, row: Row) -> None:
         return
     keys, values = decode_oracle.row(event, plan.features.to_dict(), tuple(plan.ignore))
     if (keys, values) != (row[4], row[5]):
-        raise Wrong(f"{raw[:300]!r} gives {row[4:]}, by the oracle {keys, values}")
+        raise Wrong(f"{raw[:300]!r} gives {row[4:6]}, by the oracle {keys, values}")

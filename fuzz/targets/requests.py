@@ -21,7 +21,7 @@ from fuzz.targets.events import FEATURES, plainly, rows
 from stream_learner.core.events import decoders
 from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.fast import fields as decode_fields
-from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements, note_elements
+from stream_learner.core.events.fast.requests import Elements, TooManyElements, find_elements, take_elements
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.memory import address_of
@@ -90,10 +90,9 @@ class Requests(Target):
             return -1
         room = min(len(body) // 2 + 1, MOST)
         text, key = self._buffers[side].put(body), np.frombuffer(KEY, np.uint8)
-        places = fenced(8 * (2 * room + 3), side)
-        span = address_of(places)
-        starts, ends = span + 24, span + 24 + 8 * room
-        return int(note_elements(address_of(text), len(body), address_of(key), len(KEY), starts, ends, room, span))
+        written = [fenced(size, side) for size in (8 * (room + 1), len(body), 24)]
+        bounds, data, span = map(address_of, written)
+        return int(take_elements(address_of(text), len(body), address_of(key), len(KEY), bounds, room, data, span))
 
     def _compare(self, body: bytes, whole: dict[str, Any] | None, found: Elements) -> None:
         """The body is JSON if its rest is, and every element; a parser must then find the same."""

@@ -181,7 +181,7 @@ class JsonLinesText(_Lines):
 
         if text_oracle.without_end(line) == b"" and line in (b"\n", b"\r\n", b""):
             return None
-        status, *_, keys, values = plainly(self._plan, line, 0)
+        status, _, _, _, keys, values, _ = plainly(self._plan, line, 0)
         if status:
             return text_oracle.FAULT
         event = parse_event(line, 1 << 62)

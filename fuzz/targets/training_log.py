@@ -25,8 +25,9 @@ from stream_learner.core.log.header import HEADER_BYTES
 from stream_learner.core.log.marks import Mark
 from stream_learner.core.log.skips import Skip
 
-_BODY_COUNTS = 40, 44, 48, 52, 300
-"""Offsets of counts in the body: the first four of examples and codes, the last of a resume point."""
+_BODY_COUNTS = 40, 44, 48, 52, 64, 72, 300
+"""Offsets of counts in the body: the first four of examples and codes, the next of a bound on fields, the last of a
+resume point."""
 
 
 class LogRecords(Target):
@@ -109,6 +110,8 @@ def _plain_examples(found: ExampleRecord, value: bytes) -> SlowExamples:
         found.row_len.tolist(),
         found.positions.tolist(),
         _cells(found.values),
+        None if found.bound is None else tuple(found.bound),
+        found.counted.tolist(),
     )
 
 
@@ -158,7 +161,7 @@ def _check_usable(found: ExampleRecord) -> None:
     if len(batch.keys) != len(found.indices) or len(batch.row_start) != len(found) + 1:
         raise Wrong("columns that do not fit together")
     if len(found) <= 50:
-        encode_examples(found.partition, found.tick, found.attempt, batch)
+        encode_examples(found.partition, found.tick, found.attempt, batch, bound=found.bound)
 
 
 def sealed_anew(value: bytes) -> bytes:

@@ -80,6 +80,10 @@ def _core_rules(config: Tree) -> Iterator[Problem]:
         yield "features", str(error)
         return
     try:
+        config.field_numbers()
+    except ValueError as error:
+        yield "features.max_rows_per_field", str(error)
+    try:
         config.gate_slices()
     except ValueError as error:
         yield "gate.slices", str(error)
@@ -125,7 +129,8 @@ def _size_rules(config: Tree) -> Iterator[Problem]:
     if config.learner.buffer_bytes < 4 * join.record_bytes:
         least = format_size_bytes(4 * join.record_bytes)
         yield "learner.buffer", f"must be at least four times join.record_bytes: {least}"
-    example_bytes = largest_record_bytes(config.features.max_features + 1)
+    counted = config.features.max_rows_per_field is not None
+    example_bytes = largest_record_bytes(config.features.max_features + 1, counted=counted)
     if join.record_bytes < example_bytes:
         least = format_size_bytes(example_bytes)
         yield "join.record_bytes", f"must hold an example of features.max_features and the bias: {least} or more"
@@ -183,3 +188,6 @@ def _serve_rules(config: Tree) -> Iterator[Problem]:
         yield "serve.body_memory", f"must be at least serve.max_body ({format_size_bytes(serve.max_body_bytes)})"
     if serve.port == config.telemetry.http_port:
         yield "telemetry.http_port", f"is the same as serve.port ({serve.port})"
+    if serve.grpc_port and serve.grpc_port in (serve.port, config.telemetry.http_port):
+        other = "serve.port" if serve.grpc_port == serve.port else "telemetry.http_port"
+        yield "serve.grpc_port", f"is the same as {other} ({serve.grpc_port})"

@@ -256,6 +256,15 @@ class Features(Section):
     max_value_bytes: Annotated[SizeBytes, sized("1", "1MiB")] = Field(
         4 * KIB, description="An impression with a longer name or text as a feature is a dead letter."
     )
+    max_rows_per_field: Annotated[int, counting(1, 1 << 48)] | None = Field(
+        None,
+        description=(
+            "The most features of one field that get state; then its new ones are left out, as with "
+            "`learner.max_rows`. It goes into the training log, and may be changed at any time; rows count from the "
+            "first record on that has one. A field named in `include`, `fields`, `categorical` or a cross counts by "
+            "itself, with all below it; a cross by itself; all other fields together. null for no bound."
+        ),
+    )
     key_rule: Annotated[int, counting(1, 2)] = Field(
         2,
         description=(
@@ -326,8 +335,8 @@ class Learner(Section):
         None,
         description=(
             "The most features that get state. Once it is reached, the features of an example that have none are left "
-            "out of it, and those known are learned on. It can be changed as long as nothing was left out. null for no "
-            "bound."
+            "out of it, and those known are learned on. It can be changed as long as nothing was left out, and to no "
+            "fewer than the model has. null for no bound."
         ),
     )
     history_ms: Annotated[list[Annotated[DurationMs, lasting("10s", "30d")]], Field(max_length=8)] = Field(

@@ -24,10 +24,13 @@ from stream_learner.config.values import (
 
 
 class Serve(Section):
-    """Predictions over HTTP: `stream-learner serve`."""
+    """Predictions over HTTP and gRPC: `stream-learner serve`."""
 
     host: str = Field("0.0.0.0", min_length=1, description="Address to answer requests on.")
     port: Annotated[int, counting(1, 65_535)] = Field(8080, description="Port to answer requests on.")
+    grpc_port: Annotated[int, counting(0, 65_535)] = Field(
+        0, description="Port to answer gRPC on, by the Open Inference Protocol; 0 answers none."
+    )
     models: list[ModelName] = Field(
         [],
         description=(

@@ -27,8 +27,10 @@ from stream_learner.config.values import MINUTE_MS, DurationMs, lasting
 if TYPE_CHECKING:
     from stream_learner.core.events.decoders import EventSpec
     from stream_learner.core.events.feature_spec import FeatureSpec
+    from stream_learner.core.events.field_numbers import FieldNumbers
     from stream_learner.core.gate.gate import GatePolicy
     from stream_learner.core.join.spec import JoinSpec
+    from stream_learner.core.log.field_bound import FieldBound
     from stream_learner.core.model.losses import Loss
     from stream_learner.core.model.optimizers import Optimizer
 
@@ -196,6 +198,19 @@ class Tree(Section):
             categorical=tuple(features.categorical),
             key_rule=features.key_rule,
         )
+
+    def field_numbers(self) -> FieldNumbers | None:
+        """By which fields are counted, None where their rows are not bounded. Raises ValueError if none can be."""
+        from stream_learner.core.events.field_numbers import FieldNumbers
+
+        return None if self.features.max_rows_per_field is None else FieldNumbers(self.feature_spec())
+
+    def field_bound(self) -> FieldBound | None:
+        """The bound on the rows of each field, for the training log. Raises what `field_numbers` raises."""
+        from stream_learner.core.log.field_bound import FieldBound
+
+        numbers, most_rows = self.field_numbers(), self.features.max_rows_per_field
+        return None if numbers is None or most_rows is None else FieldBound(most_rows, numbers.hashes)
 
     def gate_policy(self) -> GatePolicy:
         """The settings of the gate, for `core`."""

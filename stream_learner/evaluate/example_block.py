@@ -71,6 +71,7 @@ class RecordMaker:
             batch.keys,
             batch.values,
             0,
+            8,
             _NO_LIMIT,
             scratch.keys,
             scratch.indices,

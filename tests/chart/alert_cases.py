@@ -175,6 +175,19 @@ LEARNER = (
         (once(adds(names.LEARNER_HELD_BACK, 5), 12),),
         (adds(names.LEARNER_HELD_BACK, 0),),
     ),
+    Case(
+        "StreamLearnerFieldNearBound",
+        (together(sets(names.LEARNER_FIELD_ROWS, 81, field="user"), sets(names.LEARNER_FIELD_LIMIT, 100)),),
+        (
+            together(sets(names.LEARNER_FIELD_ROWS, 79, field="user"), sets(names.LEARNER_FIELD_LIMIT, 100)),
+            together(sets(names.LEARNER_FIELD_ROWS, 1e9, field="user"), sets(names.LEARNER_FIELD_LIMIT, 0)),
+        ),
+    ),
+    Case(
+        "StreamLearnerFieldHeldBack",
+        (once(adds(names.LEARNER_FIELD_HELD_BACK, 5), 12),),
+        (adds(names.LEARNER_FIELD_HELD_BACK, 0),),
+    ),
     Case("StreamLearnerDiskFills", (sets(names.LEARNER_FREE_BYTES, 5e8),), (sets(names.LEARNER_FREE_BYTES, 6e8),)),
     Case(
         "StreamLearnerLogExpires",

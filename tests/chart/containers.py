@@ -126,6 +126,7 @@ class Container:
             if "scorer" in tree:
                 tree["scorer"]["state_dir"] = self._moved(tree["scorer"]["state_dir"])
             rendered = {"telemetry": tree["telemetry"]["http_port"], "http": tree["serve"]["port"]}
+            rendered |= {"grpc": tree["serve"]["grpc_port"]} if "grpc_port" in tree["serve"] else {}
             declared = {port["name"]: port["containerPort"] for port in self._container.get("ports", [])}
             assert declared.items() <= rendered.items()
             tree["telemetry"]["http_port"] = self._ports.get("telemetry", 0)

@@ -88,6 +88,7 @@ def test_alerts_fire_at_what_the_configuration_says() -> None:
     assert found["StreamLearnerModelGrows"] == int((8 << 30) * 0.6)
     assert found["StreamLearnerLagBeyondWindow"] == 60
     assert found["StreamLearnerFieldGrows"] == 100_000 and found["StreamLearnerRowsNearBound"] == 0.8
+    assert found["StreamLearnerFieldNearBound"] == 0.8
     minimal = objects("minimal", "--set", "monitoring.rules.enabled=true")["PrometheusRule", "stream-learner"]
     (rule,) = (r for g in minimal["spec"]["groups"] for r in g["rules"] if r["alert"] == "StreamLearnerBadShare")
     assert (

@@ -14,6 +14,8 @@ LEAST = (
     "input.clicks.topic=clicks",
 )
 
+COUNTED = ("features.include=[a]", "features.max_features=3000")
+
 
 def problems(*settings: str) -> list[str]:
     """The problems that the rules find in these settings."""
@@ -38,6 +40,26 @@ def problems(*settings: str) -> list[str]:
             "join.lateness: must be at least join.max_skew (20m)",
         ),
         (("learner.memory=16MiB",), ("learner.memory=17MiB",), "learner.memory: 16.0 MiB cannot hold"),
+        (
+            ("features.max_rows_per_field=1000", "features.exclude=[a]"),
+            ("features.max_rows_per_field=1000", "features.categorical=[a]"),
+            "features.max_rows_per_field: no field is named that could be counted",
+        ),
+        (
+            ("features.max_rows_per_field=1000", f"features.include=[{', '.join(f'f{i}' for i in range(255))}]"),
+            ("features.max_rows_per_field=1000", f"features.include=[{', '.join(f'f{i}' for i in range(254))}]"),
+            "features.max_rows_per_field: 255 fields and 0 crosses are named; 254 can be counted",
+        ),
+        (
+            (
+                "features.max_rows_per_field=1",
+                "features.include=[a]",
+                "features.max_features=3000",
+                "join.record_bytes=71172",
+            ),
+            ("features.include=[a]", "features.max_features=3000", "join.record_bytes=71172"),
+            "join.record_bytes: must hold an example of features.max_features",
+        ),
         (
             ("scorer.stale_after=10m", "scorer.refuse_after=599s"),
             ("scorer.stale_after=10m", "scorer.refuse_after=10m"),

@@ -269,6 +269,24 @@ def test_too_many_bad_records_hold_the_joiner_until_the_newest_are_right(side: s
     assert examples == sum(len(joined.examples) for joined in made.expected())
 
 
+@pytest.mark.parametrize("side", ["impressions", "clicks"])
+def test_bad_records_between_right_ones_are_passed_though_all_is_read_at_once(side: str, make_site: MakeSite) -> None:
+    """A joiner that comes when the producer is mended already, with all there is in one batch: nothing newer may ever
+    come to show that the newest are right.
+    """
+    made = scenario("plain", 1)
+    site = make_site(made, join={"max_bad_share": 0.1})
+    topic = getattr(site, side)
+    site.produce(0, 0.02)
+    send_something_else(site, topic, 0, 500)
+    site.produce(0.02, 1)
+    with running(site.joiner()):
+        wait_until(site.closed, "every partition closed")
+    assert getattr(balance_of(site), side).dead == 500
+    assert len(set(letters_of(site))) == 500
+    assert len(site.log(0).examples()) == len(made.expected()[0].examples)
+
+
 def held_joiner(site: Site) -> tuple[JoinerRole, Metrics]:
     """A joiner and its metrics."""
     metrics = Metrics(site.model)

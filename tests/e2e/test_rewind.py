@@ -223,9 +223,7 @@ def test_what_cannot_be_gone_back_to_changes_nothing(plain: Scenario, make_site:
     with pytest.raises(NotFound, match="no checkpoint of tick 3 or before"):
         back(site, 3)
     for later in (files[1], files[1] + 1_000_000):
-        with pytest.raises(
-            NotFound, match=f"tick {files[1]} .* nothing after tick {later} to take"
-        ):
+        with pytest.raises(NotFound, match=f"tick {files[1]} .* nothing after tick {later} to take"):
             back(site, later)
     trim(site)
     with pytest.raises(LogTrimmed, match="nothing was changed"):

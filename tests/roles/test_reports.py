@@ -31,6 +31,8 @@ from stream_learner.roles.joiner.report import (
 )
 from stream_learner.roles.learner.report import LearnerReport
 from tests.cli_e2e.scraped import values_of
+from tests.core.model.example_records import Example
+from tests.core.model.test_field_rows import NAME_HASHES, bounded_record
 
 COUNTS = TickCounts(ImpressionCounts(30, 20, 5, 4, 3, 3), ClickCounts(15, 5, 4, 3, 2, 1, 7))
 
@@ -272,6 +274,28 @@ def test_features_that_are_held_back_are_counted() -> None:
     assert found["learner_rows_limit", ""] == found["learner_features", ""] == 1
     report.update(Learner(make_optimizer({"name": "ftrl_proximal"})), Followed(), 1, 1_000)  # type: ignore[arg-type]
     assert values(metrics)["learner_rows_limit", ""] == 0
+
+
+def test_the_rows_of_fields_are_shown() -> None:
+    """The largest by name, and what was left out in this process; nothing but zeros without a bound."""
+    metrics = Metrics("m")
+    learner = Learner(make_optimizer({"name": "ftrl_proximal"}))
+    report = LearnerReport(metrics, tick_ms=200)
+    report.update_rows(learner, {})
+    found = values(metrics)
+    assert found["learner_field_rows_limit", ""] == found["learner_field_features_held_back_total", ""] == 0
+    assert not [series for series in found if series[0] == "learner_field_rows"]
+    for key in range(4, 44, 4):
+        learner.fold(bounded_record([Example(((key, 1.0),), 1.0)], 7, 0), 0)
+    report.begin(learner)
+    for key in (4, 44, 48):
+        learner.fold(bounded_record([Example(((key, 1.0), (5, 1.0)), 1.0)], 7, 0), 1)
+    report.update_rows(learner, {NAME_HASHES["site"]: "site"})
+    found = values(metrics)
+    assert (found["learner_field_rows", "site"], found["learner_field_rows", "0xffffffffffffffff"]) == (7, 1)
+    assert (found["learner_field_rows_limit", ""], found["learner_field_features_held_back_total", ""]) == (7, 2)
+    report.update_rows(learner, {NAME_HASHES["site"]: "site", 2**64 - 1: "user"})
+    assert ("learner_field_rows", "0xffffffffffffffff") not in values(metrics)
 
 
 def test_what_a_learner_depends_on_is_reported(tmp_path: Path) -> None:

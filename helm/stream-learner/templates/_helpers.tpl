@@ -150,6 +150,9 @@ false and 0. */}}
 {{- $_ := set $derived "scorer" (dict "state_dir" "/var/lib/stream-learner") -}}
 {{- end -}}
 {{- $serve := dict "port" 8080 -}}
+{{- if $scorer.grpc.enabled -}}
+{{- $_ := set $serve "grpc_port" 9000 -}}
+{{- end -}}
 {{- if $scorer.tls.secretName -}}
 {{- $_ := set $serve "tls_certificate" "/run/secrets/serve-tls/tls.crt" -}}
 {{- $_ := set $serve "tls_key" "/run/secrets/serve-tls/tls.key" -}}

@@ -1,8 +1,8 @@
 """Answers to ordinary prediction requests, made while their last bytes are parsed: no task, and one write.
 
-Ordinary is a request that came whole and small, and gets an answer with status 200 that need not be compressed. All
-others are left to the application (`gate.py`), which does everything from the beginning: so nothing here says what is
-wrong with a request. An ordinary one gets the bytes that the application would have sent.
+Ordinary is a request that came whole and small, and gets an answer with status 200. All others are
+left to the application (`gate.py`), which does everything from the beginning: so nothing here says what is wrong with a
+request. An ordinary one gets the bytes that the application would have sent.
 """
 
 from __future__ import annotations
@@ -28,27 +28,23 @@ class PredictAtOnce:
     def __init__(
         self,
         name: str,
-        predict: Callable[[ServedModel, bytes], tuple[bytes, Predictions]],
-        headers_of: Callable[[Predictions], Headers],
+        respond: Callable[[ServedModel, bytes, RawHeaders], tuple[bytes, Predictions, Headers]],
         models: ServedModels,
         admission: Admission,
         token: Token | None,
         count: Callable[[Predictions, float], None],
         *,
         limit_bytes: int,
-        answer_bytes: int,
     ) -> None:
-        """limit_bytes, answer_bytes: larger bodies and answers are left to the application. count: is told the
-        predictions of an answer, and the seconds that it took."""
+        """limit_bytes: larger bodies are left to the application. respond: makes the body and headers of an answer from
+        the body and headers of a request. count: is told the predictions of an answer, and the seconds that it took."""
         self._name = name
-        self._predict = predict
-        self._headers_of = headers_of
+        self._respond = respond
         self._models = models
         self._admission = admission
         self._token = token
         self._count = count
         self._limit_bytes = min(limit_bytes, INLINE_BYTES)
-        self._answer_bytes = answer_bytes
 
     def __call__(self, headers: RawHeaders, body: bytes, given: RawHeaders) -> bytes | None:
         """The whole answer, head and body; None for the application to answer."""
@@ -58,11 +54,11 @@ class PredictAtOnce:
             return None
         began_s = time.perf_counter()
         try:
-            response, predictions = self._predict(self._models.ready(self._name), body)
+            response, predictions, own = self._respond(self._models.ready(self._name), body, headers)
         except Exception:  # noqa: BLE001 -- the application comes to the same, and says it
             return None
-        if len(response) >= self._answer_bytes or self._models.draining or not predictions.model.isprintable():
+        if self._models.draining or not predictions.model.isprintable():
             return None
-        lines = [b"%s: %s\r\n" % pair for pair in (*given, *json_headers(response), *self._headers_of(predictions))]
+        lines = [b"%s: %s\r\n" % pair for pair in (*given, *json_headers(response), *own)]
         self._count(predictions, time.perf_counter() - began_s)
         return b"".join((b"HTTP/1.1 200 OK\r\n", *lines, b"\r\n", response))

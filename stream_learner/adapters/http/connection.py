@@ -31,13 +31,14 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from stream_learner.adapters.http.at_once import AtOnce
+from stream_learner.adapters.http.executor import INLINE_BYTES
 
 HEAD_BYTES = 64 << 10
 PIPELINED = 128
 """Requests of one connection that may wait while another is answered; uvicorn goes on reading meanwhile."""
 LAST_S = 1.0
 """How long a first request, or one whose head is not complete, may take once the server has begun to close."""
-SECOND_PIECE_S = 0.005
+REST_S = 0.005
 """How long a small request that came without its end may still be answered at once."""
 NOT_HTTP = "this is not an HTTP request"
 NO_HOST = "a request of HTTP/1.1 must have exactly one Host header"
@@ -95,7 +96,7 @@ class Connection(HttpToolsProtocol):
     _plain = True
     """Whether no header asks for more than an answer to the body as it is."""
     _body = b""
-    _second_piece: asyncio.TimerHandle | None = None
+    _rest_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -114,7 +115,7 @@ class Connection(HttpToolsProtocol):
         if self._answering is not None:
             self._leave_to_application()
         self.limits.waiting.pop(self, None)
-        for timer in (self._timer, self._write_timer, self._second_piece):
+        for timer in (self._timer, self._write_timer, self._rest_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -226,18 +227,18 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _leave_soon(self) -> None:
-        """Wait a moment for a second piece: many clients send head and body apart. It is the last one that counts."""
-        if self._second_piece is None:
-            self._second_piece = self.loop.call_later(SECOND_PIECE_S, self._leave_to_application)
-        else:
+        """Wait a moment for the rest: many clients send head and body apart, and networks cut a body into pieces."""
+        if len(self._body) > INLINE_BYTES:
             self._leave_to_application()
+        elif self._rest_timer is None:
+            self._rest_timer = self.loop.call_later(REST_S, self._leave_to_application)
 
     def _decide(self) -> None:
         """The request is answered, or left to the application."""
         self._answering = None
-        if self._second_piece is not None:
-            self._second_piece.cancel()
-            self._second_piece = None
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     def _leave_to_application(self) -> None:
         """Let the application have the request, as far as it has come."""

@@ -120,7 +120,7 @@ class Gate:
         self._slow = SlowAnswers(self._log)
         self._counters: dict[tuple[str, str, int], Callable[[float], None]] = {}
         self._histograms = {
-            protocol: metrics.histogram_of(names.SERVE_SECONDS, protocol=protocol) for protocol in ("v1", "v2")
+            protocol: metrics.histogram_of(names.SERVE_SECONDS, protocol=protocol) for protocol in ("v1", "v2", "grpc")
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,7 +155,7 @@ class Gate:
                 raise
             status, reason, headers = self._too_slow(exchange)
         except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
-            self._log_bug(error)
+            self.log_bug(error)
             status, reason, headers = 500, "the server failed; its log says why", ()
         finally:
             deadline.done()
@@ -193,7 +193,8 @@ class Gate:
             self._histograms[labels[0]](seconds)
             self._slow.note(seconds)
 
-    def _log_bug(self, error: Exception) -> None:
+    def log_bug(self, error: Exception) -> None:
+        """Log what a request failed of, once a second at most."""
         now_s = time.monotonic()
         if now_s - self._logged_s > 1:
             self._logged_s = now_s

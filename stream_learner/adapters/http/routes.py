@@ -13,7 +13,7 @@ from starlette.routing import Route, Router
 from stream_learner.adapters.http import v1, v2
 from stream_learner.adapters.http.admission import Admission
 from stream_learner.adapters.http.at_once import PredictAtOnce
-from stream_learner.adapters.http.bodies import Receive, compress, read_body, takes_gzip
+from stream_learner.adapters.http.bodies import RawHeaders, Receive, compress, read_body, takes_gzip
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.gate import Gate
 from stream_learner.adapters.http.models import Predictions, ServedModel, ServedModels
@@ -42,6 +42,23 @@ class Limits:
     request_s: float
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What all answers are made with, over HTTP and gRPC. version: this program's. token: None where none is asked."""
+
+    models: ServedModels
+    metrics: Metrics
+    token: Token | None
+    limits: Limits
+    admission: Admission
+    executor: RequestExecutor
+    version: str
+
+    def instance_counters(self) -> dict[str, Callable[[float], None]]:
+        """What counts the events predicted for each name."""
+        return {name: self.metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in self.models.names}
+
+
 class _NameConvertor(StringConvertor):
     """A part of a path, up to the next slash or colon."""
 
@@ -54,23 +71,14 @@ register_url_convertor("name", _NameConvertor())
 class PredictRoute:
     """A route that reads a body of events and answers with predictions, in one of the protocols."""
 
-    def __init__(
-        self,
-        protocol: str,
-        predict: Predict,
-        models: ServedModels,
-        metrics: Metrics,
-        limits: Limits,
-        admission: Admission,
-        executor: RequestExecutor,
-    ) -> None:
+    def __init__(self, protocol: str, predict: Predict, shared: Shared) -> None:
         self._protocol = protocol
         self._predict = predict
-        self._models = models
-        self._instances = {name: metrics.counter_of(names.SERVE_INSTANCES, name=name) for name in models.names}
-        self._limits = limits
-        self._admission = admission
-        self._executor = executor
+        self._models = shared.models
+        self._instances = shared.instance_counters()
+        self._limits = shared.limits
+        self._admission = shared.admission
+        self._executor = shared.executor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -79,18 +87,22 @@ class PredictRoute:
         headers, limits = scope["headers"], self._limits
         with self._admission.body() as held:
             body = await read_body(headers, receive, limits.body_bytes, held, self._executor.threads)
-            packed = takes_gzip(headers)
 
-            def work() -> tuple[bytes, Predictions, bool]:
-                response, predictions = self._predict(served, body, limits.instances)
-                v1.check_version(name, predictions, version)
-                pack = packed and len(response) >= GZIP_FROM_BYTES
-                return compress(response) if pack else response, predictions, pack
+            def work() -> tuple[bytes, Predictions, Headers]:
+                made = self._respond(served, body, headers)
+                v1.check_version(name, made[1], version)
+                return made
 
             with self._admission.work():
-                response, predictions, is_packed = await self._executor.do(len(body), work)
+                response, predictions, own = await self._executor.do(len(body), work)
         self._instances[name](float(len(predictions.p_click)))
-        await reply(send, 200, response, _headers(predictions, is_packed))
+        await reply(send, 200, response, own)
+
+    def _respond(self, served: ServedModel, body: bytes, headers: RawHeaders) -> tuple[bytes, Predictions, Headers]:
+        """The body of the answer to a request, the predictions in it, and its headers."""
+        response, predictions = self._predict(served, body, self._limits.instances)
+        is_packed = len(response) >= GZIP_FROM_BYTES and takes_gzip(headers)
+        return compress(response) if is_packed else response, predictions, _headers(predictions, is_packed)
 
     def at_once(self, name: str, gate: Gate, token: Token | None) -> PredictAtOnce:
         """The same for ordinary requests of one name, which need no application."""
@@ -102,14 +114,12 @@ class PredictRoute:
 
         return PredictAtOnce(
             name,
-            lambda served, body: self._predict(served, body, self._limits.instances),
-            lambda predictions: _headers(predictions, is_packed=False),
+            self._respond,
             self._models,
             self._admission,
             token,
             count,
             limit_bytes=self._limits.body_bytes,
-            answer_bytes=GZIP_FROM_BYTES,
         )
 
 
@@ -124,13 +134,12 @@ class ReadRoute:
         await self._answer(scope, send)
 
 
-def make_app(
-    models: ServedModels, metrics: Metrics, token: Token | None, limits: Limits, executor: RequestExecutor, version: str
-) -> Gate:
-    """The ASGI application that serves the models; `version` is this program's."""
-    admission = Admission(limits.requests, limits.held_bytes)
-    predict = PredictRoute("v1", v1.predict, models, metrics, limits, admission, executor)
-    infer = PredictRoute("v2", v2.infer, models, metrics, limits, admission, executor)
+def make_app(shared: Shared) -> Gate:
+    """The ASGI application that serves the models."""
+    models, metrics, token, limits = shared.models, shared.metrics, shared.token, shared.limits
+    admission, version = shared.admission, shared.version
+    predict = PredictRoute("v1", v1.predict, shared)
+    infer = PredictRoute("v2", v2.infer, shared)
     routes = Router(
         [
             *_prediction_routes(predict, infer),

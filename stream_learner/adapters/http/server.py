@@ -9,12 +9,14 @@ import math
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stream_learner.adapters import machine, open_files
+from stream_learner.adapters.http.admission import Admission
 from stream_learner.adapters.http.connection import TOO_MANY, TOO_SLOW, ConnectionLimits, connection_class
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.models import ServedModels
-from stream_learner.adapters.http.routes import Limits, make_app
+from stream_learner.adapters.http.routes import Limits, Shared, make_app
 from stream_learner.adapters.http.thread import HttpThread, listen, server_config
 from stream_learner.adapters.http.tls import Certificate
 from stream_learner.adapters.http.token import Token
@@ -22,6 +24,10 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config.serving import Serve
+from stream_learner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stream_learner.adapters.grpc.server import GrpcServer
 
 BACKLOG = 4096
 OTHER_FILES = 256
@@ -89,7 +95,9 @@ class PredictionServer:
         limits = Limits(
             serve.max_body_bytes, serve.max_instances, serve.max_concurrency, body_memory_bytes(serve), self._request_s
         )
-        self._app = make_app(models, metrics, self._token, limits, self._executor, version)
+        admission = Admission(limits.requests, limits.held_bytes)
+        shared = Shared(models, metrics, self._token, limits, admission, self._executor, version)
+        self._app = make_app(shared)
         most = allow_connections(serve.max_concurrency)
         connections = ConnectionLimits(
             serve.keep_alive_ms / 1000, self._request_s, most, cut=CutConnections(metrics, most).note
@@ -107,7 +115,9 @@ class PredictionServer:
         if self._certificate is not None:
             config.ssl = self._certificate.context
         self.port: int = listening.getsockname()[1]
-        self._thread = HttpThread(listening, config, "serve-http")
+        self._grpc = self._grpc_server(shared, serve) if serve.grpc_port else None
+        closing = () if self._grpc is None else (self._grpc.close,)
+        self._thread = HttpThread(listening, config, "serve-http", closing=closing)
         metrics.follow(names.SERVE_CONNECTIONS, lambda: float(self._thread.connections))
         metrics.follow(names.SERVE_LOOP_SILENT, lambda: self._thread.silent_s)
 
@@ -122,8 +132,10 @@ class PredictionServer:
         return self._thread.alive
 
     def start(self) -> None:
-        """Answer requests from now on."""
+        """Answer requests from now on. Raises PortInUse for the port of gRPC."""
         self._thread.start()
+        if self._grpc is not None:
+            self._thread.run(self._grpc.start())
 
     def drain(self) -> None:
         """Report "not ready" from now on, and ask clients to connect anew. Requests are still answered."""
@@ -134,6 +146,16 @@ class PredictionServer:
         self._models.draining = True
         self._thread.close(self._request_s + _CLOSE_S)
         self._executor.close()
+
+    def _grpc_server(self, shared: Shared, serve: Serve) -> GrpcServer:
+        try:
+            from stream_learner.adapters.grpc.server import GrpcServer
+        except ImportError as error:
+            raise ConfigError(
+                f"serve.grpc_port: gRPC needs a library that is not installed: {error.name}",
+                action="Install stream-learner[grpc], or leave serve.grpc_port out.",
+            ) from None
+        return GrpcServer(shared, self._app, serve, self._certificate)
 
     async def _refresh(self) -> None:
         if self._token is not None:

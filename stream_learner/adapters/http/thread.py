@@ -10,7 +10,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, cast
@@ -27,6 +27,9 @@ from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry.metrics import CONTENT_TYPE
 from stream_learner.config.references import Reference
 from stream_learner.errors import BrokenInvariant, PortInUse
+
+Closing = Callable[[], Awaitable[None]]
+"""Ends something, in the event loop."""
 
 Check = Callable[[], tuple[bool, str]]
 """Returns yes or no, and why. The server's thread calls it, so it must be quick."""
@@ -57,9 +60,16 @@ class _Server(uvicorn.Server):
     turned_s: when the event loop last turned, by the monotonic clock.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, closing: Sequence[Closing]) -> None:
         super().__init__(config)
         self.turned_s = time.monotonic()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._closing = closing
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Do the work that uvicorn calls ten times a second."""
@@ -73,7 +83,7 @@ class _Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         await self._connect(waiting)
-        await super().shutdown(sockets)
+        await asyncio.gather(super().shutdown(sockets), *(close() for close in self._closing))
 
     async def _connect(self, clients: list[socket.socket]) -> None:
         loop, config = asyncio.get_running_loop(), self.config
@@ -102,11 +112,16 @@ def _accept_waiting(listening: socket.socket) -> Iterator[socket.socket]:
 
 
 class HttpThread:
-    """Runs a uvicorn server on a listening socket, in a thread of its own. `close` closes the socket too."""
+    """Runs a uvicorn server on a listening socket, in a thread of its own. `close` closes the socket too.
 
-    def __init__(self, listening: socket.socket, config: uvicorn.Config, name: str) -> None:
+    closing: what else must end before the event loop does.
+    """
+
+    def __init__(
+        self, listening: socket.socket, config: uvicorn.Config, name: str, *, closing: Sequence[Closing] = ()
+    ) -> None:
         self._socket = listening
-        self._server = _Server(config)
+        self._server = _Server(config, closing)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -134,6 +149,11 @@ class HttpThread:
                 break
         if not self._server.started:
             raise BrokenInvariant(f"{self._thread.name} did not start")
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the event loop, which runs, and wait for its end. Raises what it raises."""
+        assert self._server.loop is not None
+        asyncio.run_coroutine_threadsafe(work, self._server.loop).result(_START_TIMEOUT_S)
 
     def close(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
         """Accept nothing more, finish the requests under way, end. May be called twice."""

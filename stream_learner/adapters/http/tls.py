@@ -7,6 +7,7 @@ replaced.
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from stream_learner.adapters.http.file_stamp import FileStamp, stamp_of
 from stream_learner.adapters.telemetry.logs import get_logger
@@ -17,7 +18,10 @@ NO_PASSWORD = ""
 
 
 class Certificate:
-    """The certificate that new connections are shown. Call `refresh` in the thread that accepts them."""
+    """The certificate that new connections are shown. Call `refresh` in the thread that accepts them.
+
+    pair: the private key and the chain of certificates that are in use, PEM.
+    """
 
     def __init__(self, certificate: str, key: str) -> None:
         """Raises ConfigError, naming the files, if they cannot be read or do not belong together."""
@@ -26,6 +30,7 @@ class Certificate:
         self._stamp = self._stamp_now()
         self.context = _empty_context()
         try:
+            self.pair = self._read()
             self.context.load_cert_chain(certificate, key, NO_PASSWORD)
         except (OSError, ssl.SSLError) as error:
             reason = error.strerror or str(error)
@@ -39,13 +44,19 @@ class Certificate:
         if stamp == self._stamp:
             return
         try:
+            pair = self._read()
             _empty_context().load_cert_chain(*self._files, NO_PASSWORD)
             self.context.load_cert_chain(*self._files, NO_PASSWORD)
+            self.pair = pair
         except (OSError, ssl.SSLError) as error:
             self._log.warning("certificate_unusable", reason=str(error))
         else:
             self._log.info("certificate_read_again")
         self._stamp = stamp
+
+    def _read(self) -> tuple[bytes, bytes]:
+        certificate, key = self._files
+        return Path(key).read_bytes(), Path(certificate).read_bytes()
 
     def _stamp_now(self) -> list[FileStamp]:
         return [stamp_of(file) for file in self._files]

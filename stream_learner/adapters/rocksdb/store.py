@@ -71,7 +71,7 @@ from stream_learner.core.snapshots.records import (
     encode_page,
     encode_version,
 )
-from stream_learner.core.snapshots.rows import StateRows, last_of_each_key, rows_between
+from stream_learner.core.snapshots.rows import StateRows, rows_between
 from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 
 STORE_FORMAT = 1
@@ -89,8 +89,8 @@ small, because RocksDB holds one part of every file that it merges.
 class Loaded:
     """The last checkpoint: its version (a tick), digest, head as it was given, and its rows.
 
-    `rows` can be iterated once, before anything is written: blocks of rows. Keys rise from the first row of the first
-    block to the last row of the last, so each key comes once. Iterating raises StateDamaged.
+    `rows` can be iterated once, before anything is written: blocks of rows, whose keys rise within a block. A key may
+    come again in a later block; its last row counts. Iterating raises StateDamaged.
     """
 
     version: int
@@ -339,20 +339,17 @@ class CheckpointStore:
                 yield from self._load_shard(family, version)
 
     def _load_shard(self, family: Rdict, version: VersionRecord) -> Iterator[StateRows]:
-        """The rows of a shard: its pages in the order of keys, each with the changes since it was written."""
+        """The rows of a shard: its pages in the order of keys, then the changes since they were written, in order."""
         state, stamp = version.state, version.stamp
+        for prefix, sequence in state.pages:
+            yield self._rows(family, page_key(sequence, prefix), PageRecord, stamp._replace(sequence=sequence))
         firsts = np.array([prefix.bits for prefix, _ in state.pages], np.uint64)
         written = np.array([sequence for _, sequence in state.pages], np.int64)
-        deltas = []
         for sequence, key in delta_keys(state):
             rows = self._rows(family, key, DeltaRecord, stamp._replace(sequence=sequence))
-            page = np.searchsorted(firsts, rows.keys, side="right") - 1
-            deltas.append(rows.where(written[page] < sequence))
-        changed = last_of_each_key(deltas) if deltas else None
-        for prefix, sequence in state.pages:
-            rows = self._rows(family, page_key(sequence, prefix), PageRecord, stamp._replace(sequence=sequence))
-            since = rows_between(changed, prefix.bits, prefix.last) if changed is not None else ()
-            yield last_of_each_key([rows, since]) if since else rows
+            in_page = np.diff(np.searchsorted(rows.keys, firsts), append=len(rows))
+            newer = np.repeat(written < sequence, in_page)
+            yield rows if newer.all() else rows.where(newer)
 
     def _rows(self, family: Rdict, key: bytes, kind: type[DeltaRecord | PageRecord], stamp: Stamp) -> StateRows:
         rows: StateRows = self._record(family, key, kind, stamp).rows

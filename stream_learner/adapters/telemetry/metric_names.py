@@ -175,6 +175,16 @@ LEARNER_HELD_BACK = _counter(
     "learner_features_held_back_total",
     "Features left out of their examples, because their key has no row and learner.max_rows is reached.",
 )
+LEARNER_FIELD_LIMIT = _gauge(
+    "learner_field_rows_limit", "`features.max_rows_per_field`, as the training log says it; 0 where it says none."
+)
+LEARNER_FIELD_ROWS = _gauge(
+    "learner_field_rows", "State rows of a field since the log bounds them; the ten fields with most.", "field"
+)
+LEARNER_FIELD_HELD_BACK = _counter(
+    "learner_field_features_held_back_total",
+    "Features left out of their examples, because their key has no row and their field has all it may have.",
+)
 LEARNER_NONZERO = _gauge("learner_features_nonzero", "Features with a weight other than 0.")
 LEARNER_TABLE_BYTES = _gauge("learner_table_bytes", "Memory of the table of states.")
 LEARNER_MEMORY_BYTES = _gauge("learner_memory_limit_bytes", "`learner.memory`; 0 where the whole model is in memory.")
@@ -276,8 +286,9 @@ SCORER_SWITCHES = _counter("scorer_switches_total", "Times another model was put
 
 SERVE_REQUESTS = _counter(
     "serve_requests_total",
-    "Requests answered: protocol is v1, v2, or other for what is no prediction; name is the model or alias asked for, "
-    "empty where none of that name is served; code is the HTTP status, 499 where the client went away.",
+    "Requests answered: protocol is v1, v2, grpc, or other for what is no prediction; name is the model or alias asked "
+    "for, empty where none of that name is served; code is the HTTP status, or the one that means what "
+    "the status of gRPC does, 499 where the client went away.",
     "protocol",
     "name",
     "code",
@@ -312,6 +323,7 @@ FROM_ZERO: tuple[tuple[Metric, dict[str, str]], ...] = (
     (LEARNER_GATE_WARNINGS, {}),
     (LEARNER_REFUSED, {}),
     (LEARNER_HELD_BACK, {}),
+    (LEARNER_FIELD_HELD_BACK, {}),
     (LEARNER_PUBLISH_FAILED, {}),
     (SCORER_UNUSABLE, {}),
     (SCORER_COPIES, {"outcome": "failed"}),

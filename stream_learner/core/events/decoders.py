@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,7 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.scanner import count_inside, decode_events
 from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.events.reference import PlainRow, parse_event, read_event
@@ -34,13 +35,17 @@ _PADDING = bytes(lay.PADDING)
 _REFUSED = PlainRow(number=0.0)
 
 
+def _no_numbers() -> NDArray[np.uint8]:
+    return np.zeros(0, np.uint8)
+
+
 @dataclass(slots=True)
 class Impressions:
     """Impressions of n records, in their order. A record that cannot be used has zeros and an empty row.
 
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), weight f64[n] (finite, >= 0,
     1 where none is given), row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m]
-    (finite, never 0).
+    (finite, never 0), counted u8[m]: the number under which each feature counts; u8[0] if nobody counts.
     """
 
     status: NDArray[np.uint8]
@@ -50,6 +55,7 @@ class Impressions:
     row_start: NDArray[np.int64]
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
+    counted: NDArray[np.uint8] = field(default_factory=_no_numbers)
 
     def __len__(self) -> int:
         return len(self.status)
@@ -139,15 +145,25 @@ class EventSpec:
         """The paths that are set. Their fields are never features."""
         return tuple(path for path in (self.id, self.time, self.weight, self.value) if path is not None)
 
-    def impression_plan(self, features: FeatureSpec) -> Plan:
-        """The plan to decode an impression. Raises ValueError if the features use its id, time, weight or value."""
-        return self._plan(self.weight, Role.WEIGHT, features, self.max_weight)
+    def impression_plan(self, features: FeatureSpec, numbers: FieldNumbers | None = None) -> Plan:
+        """The plan to decode an impression; numbers: as of `Plan`.
+
+        Raises ValueError if the features use its id, time, weight or value.
+        """
+        return self._plan(self.weight, Role.WEIGHT, features, self.max_weight, numbers)
 
     def click_plan(self) -> Plan:
         """The plan by which a click is decoded."""
         return self._plan(self.value, Role.VALUE, None, 1.0)
 
-    def _plan(self, number: str | None, role: Role, features: FeatureSpec | None, max_number: float) -> Plan:
+    def _plan(
+        self,
+        number: str | None,
+        role: Role,
+        features: FeatureSpec | None,
+        max_number: float,
+        numbers: FieldNumbers | None = None,
+    ) -> Plan:
         wanted = {Role.ID: self.id, Role.TIME: self.time, role: number}
         return Plan(
             roles={path: role for role, path in wanted.items() if path is not None},
@@ -157,13 +173,14 @@ class EventSpec:
             max_skew_ms=self.max_skew_ms,
             max_event_bytes=self.max_event_bytes,
             max_number=max_number,
+            numbers=numbers,
         )
 
 
 @dataclass(slots=True)
 class Columns:
     """Columns of n events: status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value),
-    row_start i64[n+1], keys u64[m], values f64[m].
+    row_start i64[n+1], keys u64[m], values f64[m], counted u8[m] or u8[0] (as of `Impressions`).
     """
 
     status: NDArray[np.uint8]
@@ -173,6 +190,7 @@ class Columns:
     row_start: NDArray[np.int64]
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
+    counted: NDArray[np.uint8]
 
 
 class BatchDecoder:
@@ -212,7 +230,7 @@ class BatchDecoder:
             padded = np.frombuffer(bytes(data[start:]) + _PADDING, np.uint8)
             self._decode_at(buffer_address(padded) - start, data, bounds, times, inside, n, out)
         filled = int(out.row_start[n])
-        out.keys, out.values = out.keys[:filled], out.values[:filled]
+        out.keys, out.values, out.counted = out.keys[:filled], out.values[:filled], out.counted[:filled]
         self._row_length = filled / max(n, 1)
         return out
 
@@ -226,6 +244,7 @@ class BatchDecoder:
             np.zeros(n + 1, np.int64),
             np.empty(room, np.uint64),
             np.empty(room, np.float64),
+            _no_numbers() if self._plan.numbers is None else np.empty(room, np.uint8),
         )
 
     def _decode_at(
@@ -242,6 +261,8 @@ class BatchDecoder:
         context = self._memory.context
         places, stamps = buffer_address(bounds), buffer_address(times)
         while True:
+            if self._plan.numbers is not None:
+                self._memory.count_into(out.counted)
             arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, out.values)
             first = decode_events(context, address, places, stamps, first, last, *arrays)
             if first == last:
@@ -257,6 +278,8 @@ class BatchDecoder:
         room = len(out.keys) + self._most
         out.keys = np.concatenate([out.keys, np.empty(room, np.uint64)])
         out.values = np.concatenate([out.values, np.empty(room, np.float64)])
+        if self._plan.numbers is not None:
+            out.counted = np.concatenate([out.counted, np.empty(room, np.uint8)])
 
     def _decode_plainly(self, raw: bytes, time_ms: int, i: int, out: Columns) -> None:
         """Decode event i by `reference`, and make its fields known if the kernel stopped at an unknown one."""
@@ -276,6 +299,8 @@ class BatchDecoder:
         out.time_ms[i], out.id_hash[i], out.number[i] = row.time_ms, row.id_hash, row.number
         out.keys[filled:behind] = row.keys
         out.values[filled:behind] = row.values
+        if self._plan.numbers is not None:
+            out.counted[filled:behind] = [self._plan.numbers.of(origin) for origin in row.origins]
         out.row_start[i + 1] = behind
 
 
@@ -285,9 +310,10 @@ class ImpressionDecoder:
     Raises ValueError if the feature specification uses the event's id, time, weight or value.
     """
 
-    def __init__(self, event_spec: EventSpec, feature_spec: FeatureSpec) -> None:
+    def __init__(self, event_spec: EventSpec, feature_spec: FeatureSpec, numbers: FieldNumbers | None = None) -> None:
+        """numbers: by which the fields of features are numbered; None if nobody counts them."""
         self.events, self.features = event_spec, feature_spec
-        self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec))
+        self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec, numbers))
 
     def decode(self, data: bytes, bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]) -> Impressions:
         """The impressions of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
@@ -303,6 +329,7 @@ class ImpressionDecoder:
             columns.row_start,
             columns.keys,
             columns.values,
+            columns.counted,
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, covered
+from stream_learner.core.events.field_numbers import NOT_COUNTED, FieldNumbers
 
 KNOWN_NAMES_LIMIT = 4_096
 KNOWN_NAME_LENGTH = 256
@@ -32,7 +33,8 @@ class FieldPlan:
 
     in_keys: the name as it stands in the texts that are hashed. feature: whether its strings, booleans and numbers
     become features. below: whether it or a field inside it may give features. role_below: whether the field of a role
-    may be inside it. watched: whether a cross or a missing indicator asks for it.
+    may be inside it. watched: whether a cross or a missing indicator asks for it. number: the number under which its
+    features count (`field_numbers`).
     """
 
     name: str
@@ -43,6 +45,7 @@ class FieldPlan:
     role_below: bool
     watched: bool
     settings: FieldSpec
+    number: int = NOT_COUNTED
 
 
 @dataclass(slots=True)
@@ -51,7 +54,7 @@ class Plan:
 
     roles: role by path. ignore: names of fields that give no features, nor anything inside them; the paths of roles are
     among them. features: None if no features are wanted. time_unit, max_skew_ms, max_event_bytes: as in `EventSpec`.
-    max_number: the largest weight or value.
+    max_number: the largest weight or value. numbers: numbers the fields of features; None if nobody counts them.
     """
 
     roles: Mapping[str, Role]
@@ -61,6 +64,7 @@ class Plan:
     max_skew_ms: int = 0
     max_event_bytes: int = 1 << 62
     max_number: float = math.inf
+    numbers: FieldNumbers | None = None
     watched: frozenset[str] = field(init=False)
     _known: dict[str, FieldPlan] = field(init=False, default_factory=dict)
 
@@ -100,4 +104,5 @@ class Plan:
             role_below=any(path.startswith(name + ".") for path in self.roles),
             watched=name in self.watched,
             settings=spec.of(name) if spec is not None else FieldSpec(),
+            number=NOT_COUNTED if self.numbers is None else self.numbers.of(name),
         )

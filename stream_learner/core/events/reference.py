@@ -28,6 +28,7 @@ from typing import Any
 
 import orjson
 
+from stream_learner.core.events.field_numbers import Origin
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.machine.arithmetic import log1p
@@ -112,13 +113,17 @@ Occurrence = tuple[bytes, float]
 
 @dataclass(slots=True)
 class PlainRow:
-    """The columns of one event. number: the weight of an impression or the value of a click."""
+    """The columns of one event. number: the weight of an impression or the value of a click.
+
+    origins: the source of each feature; of one that was summed, of the first of them.
+    """
 
     time_ms: int = 0
     id_hash: int = 0
     number: float = 1.0
     keys: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
 
 
 def read_event(plan: Plan, event: dict[str, Any], record_time_ms: int) -> PlainRow:
@@ -127,7 +132,7 @@ def read_event(plan: Plan, event: dict[str, Any], record_time_ms: int) -> PlainR
     if plan.roles:
         _read_roles(plan, event, record_time_ms, row)
     if plan.features is not None:
-        row.keys, row.values = _read_features(plan, event)
+        row.keys, row.values, row.origins = _read_features(plan, event)
     return row
 
 
@@ -209,10 +214,11 @@ def _read_number(value: Any, most: float, reason: Reason) -> float:
     return abs(number)
 
 
-def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[float]]:
+def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[float], list[Origin]]:
     spec = plan.features
     assert spec is not None
     found: list[Occurrence] = []
+    origins: list[Origin] = []
     watched: dict[str, list[int]] = {}
     for name, value in walk(event, lambda name: plan.of(name).below):
         field_plan = plan.of(name)
@@ -224,16 +230,19 @@ def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[f
         if field_plan.watched:
             watched.setdefault(name, []).append(len(found))
         found.append(occurrence(field_plan, value, spec.max_value_bytes))
+        origins.append(name)
     absent = [name for name in plan.indicators() if name not in watched]
     found += [(f"{spec.in_keys(name)}:missing".encode(), 1.0) for name in absent]
+    origins += absent
     _check_count(len(found), spec.max_features)
     keys = hash_texts([text for text, _ in found])
     values = [value for _, value in found]
-    _add_crosses(plan, watched, keys, values)
+    _add_crosses(plan, watched, keys, values, origins)
     if spec.bias:
         keys.append(BIAS_KEY)
         values.append(1.0)
-    return _sum_repeats(keys, values)
+        origins.append(None)
+    return _sum_repeats(keys, values, origins)
 
 
 def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
@@ -256,7 +265,9 @@ def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
     return plan.in_keys.encode(), number
 
 
-def _add_crosses(plan: Plan, watched: dict[str, list[int]], keys: list[int], values: list[float]) -> None:
+def _add_crosses(
+    plan: Plan, watched: dict[str, list[int]], keys: list[int], values: list[float], origins: list[Origin]
+) -> None:
     assert plan.features is not None
     for names in plan.features.crosses:
         places = [watched.get(name, []) for name in names]
@@ -265,6 +276,7 @@ def _add_crosses(plan: Plan, watched: dict[str, list[int]], keys: list[int], val
         crossed = [[keys[place] for place in combination] for combination in combinations]
         keys += hash_texts([b"".join(key.to_bytes(8, "little") for key in parts) for parts in crossed])
         values += [math.prod(values[place] for place in combination) for combination in combinations]
+        origins += [names] * len(combinations)
 
 
 def _check_count(count: int, most: int) -> None:
@@ -272,11 +284,15 @@ def _check_count(count: int, most: int) -> None:
         raise Refused(Reason.TOO_MANY_FEATURES)
 
 
-def _sum_repeats(keys: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+def _sum_repeats(
+    keys: list[int], values: list[float], origins: list[Origin]
+) -> tuple[list[int], list[float], list[Origin]]:
     sums: dict[int, float] = {}
-    for key, value in zip(keys, values, strict=True):
+    first: dict[int, Origin] = {}
+    for key, value, origin in zip(keys, values, origins, strict=True):
         sums[key] = sums[key] + value if key in sums else value
+        first.setdefault(key, origin)
     if not all(map(math.isfinite, sums.values())):
         raise Refused(Reason.NOT_FINITE)
     kept = {key: value for key, value in sums.items() if value != 0.0}
-    return list(kept), list(kept.values())
+    return list(kept), list(kept.values()), [first[key] for key in kept]

@@ -364,7 +364,8 @@ def _unpacked(packed: Sequence[Any]) -> _Admitted:
     body = zlib.decompress(base64.b64decode(text))
     if len(body) != size:
         raise ValueError("an example of the reservoir is cut off")
-    columns, at = {}, 0
+    columns: dict[str, Any] = {}
+    at = 0
     for (name, kind), count in zip(kinds, counts, strict=True):
         columns[name] = np.frombuffer(body, kind, count, at).astype(np.dtype(kind).newbyteorder("="))
         at += columns[name].nbytes

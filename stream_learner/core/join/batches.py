@@ -36,8 +36,8 @@ class ClickColumns(NamedTuple):
 class ImpressionColumns(NamedTuple):
     """The columns of a batch of impressions. status: 0 for a good record, else it is dead.
 
-    The features of record i are `keys` and `values` from `row_start[i]` to before `row_start[i + 1]`. duplicate: 1 for
-    a record that repeats an id; known from the tick that emits it on.
+    The features of record i are `keys` and `values` from `row_start[i]` to before `row_start[i + 1]`, and `counted`,
+    which is empty if nobody counts. duplicate: 1 for a record that repeats an id; known from the tick that emits it on.
     """
 
     offsets: NDArray[np.int64]
@@ -48,6 +48,7 @@ class ImpressionColumns(NamedTuple):
     row_start: NDArray[np.int64]
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
+    counted: NDArray[np.uint8]
     duplicate: NDArray[np.uint8]
 
 
@@ -86,4 +87,4 @@ class ImpressionBatch:
     @property
     def nbytes(self) -> int:
         """Memory of the columns, bytes."""
-        return 50 * len(self.columns.offsets) + 16 * len(self.columns.keys)
+        return 50 * len(self.columns.offsets) + 16 * len(self.columns.keys) + len(self.columns.counted)

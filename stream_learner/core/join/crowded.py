@@ -160,7 +160,9 @@ def warm() -> None:
     clicks = ClickMemory(JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0), 0)
     place = clicks.place
     one, byte, real, none = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(0, np.int64)
-    columns = ImpressionColumns(one, byte, one, one, real, np.zeros(2, np.int64), np.zeros(0, np.uint64), real, byte)
+    columns = ImpressionColumns(
+        one, byte, one, one, real, np.zeros(2, np.int64), np.zeros(0, np.uint64), real, byte, byte
+    )
     crowded_impressions(place, tuple(columns), 0, 1, 0, one.copy())
     clicks_of(place, 0, one.copy())
     read_clicks(place, none, one.copy(), real.copy())

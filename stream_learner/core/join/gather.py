@@ -50,6 +50,7 @@ class ExampleColumns(NamedTuple):
     row_start: NDArray[np.int64]
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
+    counted: NDArray[np.uint8]
 
 
 class ExampleScratch:
@@ -60,6 +61,7 @@ class ExampleScratch:
     """
 
     __slots__ = (
+        "_counted",
         "_examples",
         "_features",
         "_ids",
@@ -81,7 +83,7 @@ class ExampleScratch:
     @property
     def columns(self) -> ExampleColumns:
         """The arrays that examples are copied to."""
-        return ExampleColumns(self._log_time, self._ids, self._row_start, self._keys, self._values)
+        return ExampleColumns(self._log_time, self._ids, self._row_start, self._keys, self._values, self._counted)
 
     def reserve_examples(self, impressions: int) -> None:
         """Make room for so many impressions to be decided; what was there before is lost."""
@@ -105,6 +107,7 @@ class ExampleScratch:
         self._features = features + features // 4
         self._keys = np.empty(self._features, np.uint64)
         self._values = np.empty(self._features, np.float64)
+        self._counted = np.empty(self._features, np.uint8)
 
 
 def _fits(wanted: int, there: int, kept: int) -> bool:
@@ -131,6 +134,7 @@ def gather(parts: list[ExamplePart], n: int, features: int, scratch: ExampleScra
         out.row_start[: n + 1],
         out.keys[:features],
         out.values[:features],
+        out.counted[: features if len(parts[0].columns.counted) else 0],
     )
 
 
@@ -145,6 +149,7 @@ def _view(part: ExamplePart, scratch: ExampleScratch) -> ExampleBatch:
         columns.row_start[a : b + 1] - start,
         columns.keys[start:end],
         columns.values[start:end],
+        columns.counted[start:end],
     )
 
 
@@ -181,7 +186,8 @@ def copy_examples(
     """
     batch = ImpressionColumns(*columns)
     ids, row_start, keys, values = batch.ids, batch.row_start, batch.keys, batch.values
-    out_log_time, out_ids, out_row_start, out_keys, out_values = ExampleColumns(*out)
+    counted = batch.counted
+    out_log_time, out_ids, out_row_start, out_keys, out_values, out_counted = ExampleColumns(*out)
     i = 0
     while i < len(kept):
         run = i + 1
@@ -197,6 +203,8 @@ def copy_examples(
         size = row_start[kept[run - 1] + 1] - source
         copy_words(_address(out_keys) + 8 * (source + shift), _address(keys) + 8 * source, size)
         copy_words(_address(out_values) + 8 * (source + shift), _address(values) + 8 * source, size)
+        if len(counted) > 0:
+            out_counted[source + shift : source + shift + size] = counted[source : source + size]
         i = run
 
 
@@ -204,6 +212,6 @@ def warm() -> None:
     """Compile every kernel of this module, for the types with which the join calls them."""
     one, real, key, byte = np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.uint64), np.zeros(1, np.uint8)
     two = np.arange(2, dtype=np.int64)
-    columns = ImpressionColumns(one, byte, one, one, real, two, key, real, byte)
-    out = ExampleColumns(one.copy(), one.copy(), np.zeros(2, np.int64), key.copy(), real.copy())
+    columns = ImpressionColumns(one, byte, one, one, real, two, key, real, byte, byte)
+    out = ExampleColumns(one.copy(), one.copy(), np.zeros(2, np.int64), key.copy(), real.copy(), byte.copy())
     copy_examples(tuple(columns), one, one, 0, tuple(out), 0)

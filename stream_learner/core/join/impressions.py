@@ -209,6 +209,8 @@ class ImpressionBuffer:
         status, times = column(impressions.status, np.uint8), column(impressions.time_ms, np.int64)
         if len(impressions.row_start) != len(offsets) + 1 or impressions.row_start[-1] != len(impressions.keys):
             raise ValueError("row_start does not fit the offsets and the keys")
+        if len(impressions.counted) not in (0, len(impressions.keys)):
+            raise ValueError("only some features have a number under which they count")
         columns = ImpressionColumns(
             offsets,
             status,
@@ -218,6 +220,7 @@ class ImpressionBuffer:
             column(impressions.row_start, np.int64),
             column(impressions.keys, np.uint64),
             column(impressions.values, np.float64),
+            column(impressions.counted, np.uint8),
             np.zeros(len(offsets), np.uint8),
         )
         return ImpressionBatch(columns, self._log_time.passed(offsets, status, times, self.position))

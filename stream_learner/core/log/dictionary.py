@@ -72,11 +72,17 @@ def _put_again(table: NDArray[np.uint64], slots: int, stamp: int, keys: NDArray[
 
 @kernel
 def _surely_fits(
-    values: NDArray[np.float64], begin: int, end: int, room_bytes: int, room_keys: int, room_features: int
+    values: NDArray[np.float64],
+    begin: int,
+    end: int,
+    key_bytes: int,
+    room_bytes: int,
+    room_keys: int,
+    room_features: int,
 ) -> bool:
     """Whether an example fits even if all its keys are new."""
     length = end - begin
-    need_bytes = 10 * length
+    need_bytes = (2 + key_bytes) * length
     for j in range(begin, end):
         if values[j] != 1.0:
             need_bytes += 12
@@ -94,6 +100,7 @@ def number_keys(
     keys: NDArray[np.uint64],
     values: NDArray[np.float64],
     row_bytes: int,
+    key_bytes: int,
     room_bytes: int,
     out_keys: NDArray[np.uint64],
     out_indices: NDArray[np.uint16],
@@ -102,10 +109,10 @@ def number_keys(
 ) -> tuple[int, int, int, int, int, int, int]:
     """Take examples (rows) from `first_row` on while they surely fit into the record; the first is always taken.
 
-    In the record an example takes `row_bytes`, a feature 2 bytes, a new key 8, a value other than 1 12 bytes; there are
-    `room_bytes`. The first example has at most `MAX_KEYS` features, and the `out` arrays hold them. Returns the row
-    after the last one taken, how many keys, features and values were written, the bytes they take, and the slots and
-    the stamp of the table as they are now.
+    In the record an example takes `row_bytes`, a feature 2 bytes, a new key `key_bytes`, a value other than 1 12 bytes;
+    there are `room_bytes`. The first example has at most `MAX_KEYS` features, and the `out` arrays hold them. Returns
+    the row after the last one taken, how many keys, features and values were written, the bytes they take, and the
+    slots and the stamp of the table as they are now.
     """
     k = np.uint64(0)
     m = np.uint64(0)
@@ -119,7 +126,7 @@ def number_keys(
         begin = row_start[row]
         end = row_start[row + 1]
         if row > first_row and not _surely_fits(
-            values, begin, end, room_bytes - used - row_bytes, MAX_KEYS - int(k), len(out_indices) - int(m)
+            values, begin, end, key_bytes, room_bytes - used - row_bytes, MAX_KEYS - int(k), len(out_indices) - int(m)
         ):
             break
         if _SLOTS_PER_KEY * (int(k) + end - begin) > slots:
@@ -152,6 +159,6 @@ def number_keys(
                 v += 1
                 used += 12
             m += _ONE
-        used += row_bytes + 2 * (end - begin) + 8 * int(k - known)
+        used += row_bytes + 2 * (end - begin) + key_bytes * int(k - known)
         row += 1
     return row, int(k), int(m), v, used, slots, stamp

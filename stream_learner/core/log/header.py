@@ -4,7 +4,8 @@ Layout, little-endian. Magic and version stay where they are in every later vers
 
     offset  type  field
          0  4s    magic, b"SLTL"
-         4  u16   version: 1; of marks 2, or 1 in old logs (see `RULES` in `marks.py`); of skips 3
+         4  u16   version: 1; of marks 2, or 1 in old logs (see `RULES` in `marks.py`); of skips 3; of examples that say
+                  which field each key is of 4
          6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point, 4 skip
          7  u8    flags, by kind
          8  u32   partition
@@ -30,7 +31,7 @@ from typing import Final, NamedTuple
 from stream_learner.core.errors import NOWHERE, DamagedHeader, DamagedRecord, ForeignRecord, NewerVersion, Where
 
 MAGIC = b"SLTL"
-VERSION = 3
+VERSION = 4
 HEADER_BYTES = 40
 
 _FIELDS = struct.Struct("<4sHBBIIQq")
@@ -49,9 +50,11 @@ class Kind(IntEnum):
 
 
 VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 2, Kind.CODES: 1, Kind.SKIP: 3})
-"""The version in which each kind is written. All versions from 1 on are read."""
+"""The version in which each kind is written; examples with a bound on the rows of each field in `COUNTED` instead."""
+COUNTED: Final = 4
+_READ: Final = MappingProxyType({Kind.EXAMPLES: (1, COUNTED), Kind.MARK: (1, 2), Kind.CODES: (1,), Kind.SKIP: (3,)})
+"""The versions in which each kind is read."""
 _KINDS: Final = MappingProxyType({int(kind): kind for kind in Kind})
-_SINCE: Final = MappingProxyType({Kind.SKIP: 3})
 
 
 class RecordHeader(NamedTuple):
@@ -144,8 +147,8 @@ def open_record(value: bytes, where: Where = NOWHERE) -> LogRecord:
         raise DamagedHeader("the header's checksum does not match", where)
     _, _, kind, flags, partition, sequence, attempt, tick = _FIELDS.unpack_from(value)
     known = _KINDS.get(kind)
-    if known is None or version < _SINCE.get(known, 1):
+    if known is None or version < _READ[known][0]:
         raise DamagedRecord(f"unknown kind of record {kind}", where)
-    if version > VERSION_OF[known]:
-        raise NewerVersion(f"version {version} of {known.name.lower()}; this program knows {VERSION_OF[known]}", where)
+    if version not in _READ[known]:
+        raise NewerVersion(f"version {version} of {known.name.lower()}; this program knows {_READ[known][-1]}", where)
     return LogRecord(RecordHeader(known, flags, partition, sequence, attempt, tick, version), value, where)

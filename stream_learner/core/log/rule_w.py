@@ -20,6 +20,7 @@ from enum import Enum
 from stream_learner.core.errors import BrokenLog, Where
 from stream_learner.core.log.dictionary import Scratch
 from stream_learner.core.log.examples import MAX_BYTES, ExampleBatch, encode_examples
+from stream_learner.core.log.field_bound import FieldBound
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts, detach_codes, encode_mark
 from stream_learner.core.log.rule_r import RuleR
 
@@ -47,8 +48,8 @@ class Attempt:
 
     `attempt`: its id, u64, random, never 0. `predecessor`: the last accepted mark when it begins. `expected_offset`:
     the high watermark up to which rule R had read. `max_bytes`: the largest record. `features`: the fingerprint of the
-    `FeatureSpec` with which its examples are made, 0 where it is not known. `scratch`: memory for the encoder, shared
-    by the attempts of one thread.
+    `FeatureSpec` with which its examples are made, 0 where it is not known. `bound`: on the rows of each field, for
+    those who learn from its examples. `scratch`: memory for the encoder, shared by the attempts of one thread.
 
     Records are acknowledged in the order in which they were stamped. Between a foreign offset and `decide` the attempt
     is `in_doubt`: what is acknowledged then is not durable until the verdict is to go on.
@@ -58,6 +59,7 @@ class Attempt:
 
     __slots__ = (
         "_acked",
+        "_bound",
         "_expected",
         "_features",
         "_first_predecessor",
@@ -82,6 +84,7 @@ class Attempt:
         *,
         max_bytes: int = MAX_BYTES,
         features: int = 0,
+        bound: FieldBound | None = None,
         scratch: Scratch | None = None,
     ) -> None:
         if attempt == GENESIS.attempt:
@@ -99,6 +102,7 @@ class Attempt:
         self._outstanding: deque[MarkId | None] = deque()
         self._max_bytes = max_bytes
         self._features = features
+        self._bound = bound
         self._scratch = Scratch() if scratch is None else scratch
 
     @property
@@ -137,7 +141,9 @@ class Attempt:
             raise ValueError(f"ticks {first_tick}..{last_tick} where {self.next_tick} comes next")
         if counts.impressions.examples != len(batch):
             raise ValueError(f"{len(batch)} examples, counted as {counts.impressions.examples}")
-        records = encode_examples(self.partition, last_tick, self.id, batch, self._max_bytes, scratch=self._scratch)
+        records = encode_examples(
+            self.partition, last_tick, self.id, batch, self._max_bytes, scratch=self._scratch, bound=self._bound
+        )
         mark = Mark(
             partition=self.partition,
             attempt=self.id,

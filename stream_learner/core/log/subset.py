@@ -101,6 +101,7 @@ def without_keys(record: ExampleRecord, place: NDArray[np.int32]) -> ExampleReco
     return replace(
         record,
         keys=record.keys[place != DROPPED],
+        counted=record.counted if record.bound is None else record.counted[place != DROPPED],
         indices=indices[:m],
         row_len=row_len,
         positions=positions[:v],

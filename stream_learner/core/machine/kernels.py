@@ -9,6 +9,7 @@ without the variable, in the folder that numba chooses. `one_compiler` lets proc
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import os
 import zlib
@@ -176,12 +177,18 @@ MACHINE_CODE = MachineCode()
 def one_compiler() -> Iterator[None]:
     """Inside this block, only one of several processes that miss kernels compiles them. The others wait until its block
     ends, and load what it has compiled. A process that misses nothing waits for nobody.
+
+    The compiler makes a great many objects and few cycles, so Python's collector waits until the block ends.
     """
+    collects = gc.isenabled()
+    gc.disable()
     MACHINE_CODE.begin()
     try:
         yield
     finally:
         MACHINE_CODE.end()
+        if collects:
+            gc.enable()
 
 
 class _CheckedFile(caching.IndexDataCacheFile):
@@ -250,13 +257,15 @@ def kernel(function: F, **options: bool) -> F:
     """Compile a function on first use, keep the machine code on disk, release the GIL while it runs.
 
     Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. If no folder
-    can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why.
+    can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why. The wrapper by which C
+    would call a kernel is left out.
     """
+    options["no_cfunc_wrapper"] = True
     compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
 
 
-inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True)
 """Like `kernel`, but compiled into each caller and not callable from Python: for the steps of hot loops."""

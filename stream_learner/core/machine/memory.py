@@ -22,6 +22,7 @@ _WORD = ir.IntType(64)
 _WIDE = ir.IntType(128)
 _DOUBLE = ir.DoubleType()
 _16_BYTES = ir.VectorType(_BYTE, 16)
+_64_BYTES = ir.VectorType(_BYTE, 64)
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -248,6 +249,19 @@ def special_bytes(typingctx: Any, address: Any) -> Any:
         return builder.zext(builder.bitcast(special, ir.IntType(16)), _WORD)
 
     return types.uint64(types.int64), codegen
+
+
+@intrinsic
+def places_of_byte(typingctx: Any, address: Any, wanted: Any) -> Any:
+    """Where among 64 bytes one byte stands, an int64 in [0, 256): one bit for each place."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        text = builder.load(_pointer(builder, args[0], _64_BYTES), align=1)
+        first = builder.insert_element(_64_BYTES(ir.Undefined), builder.trunc(args[1], _BYTE), _FLAG(0))
+        everywhere = builder.shuffle_vector(first, _64_BYTES(ir.Undefined), ir.VectorType(_FLAG, 64)([0] * 64))
+        return builder.bitcast(builder.icmp_unsigned("==", text, everywhere), _WORD)
+
+    return types.uint64(types.int64, types.int64), codegen
 
 
 @intrinsic

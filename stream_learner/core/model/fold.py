@@ -30,7 +30,7 @@ from stream_learner.core.model.optimizers.record import (
     WEIGHT,
 )
 from stream_learner.core.model.progress import Progress
-from stream_learner.core.model.row_bound import RowBound
+from stream_learner.core.model.row_bound import FieldRows, RowBound, claim, without_strangers
 from stream_learner.core.model.table import bounded as weight_bounded
 from stream_learner.core.model.table import table as weights
 from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows, MemoryBudget
@@ -114,9 +114,12 @@ class Learner:
         self.loss = loss if isinstance(loss, Loss) else make_loss(loss)
         check_loss(optimizer, self.loss)
         self._fold = fold_of(optimizer)
+        self._resolver = self._fold.resolver()
         self.table = WeightTable(len(optimizer.columns))
         self.progress = Progress(self.loss.code, option=self.loss.option, slice_ms=slice_ms, slices_kept=slices_kept)
         self.row_bound = None if max_rows is None else RowBound(max_rows)
+        self.field_rows: FieldRows | None = None
+        """The rows of each field; None until a record has said how many each may have."""
         self.examples = 0
         self.refused = 0
         self.decided = 0
@@ -161,10 +164,11 @@ class Learner:
         if only is not None and len(only) != len(record):
             raise ValueError(f"learned marks {len(only)} examples, the record has {len(record)}")
         fields = _fields(arrays)
-        if self.row_bound is not None:
+        bounded = self.row_bound is not None or self.field_rows is not None or record.bound is not None
+        if bounded:
             if only is not None:
                 raise ValueError("with a bound on the rows, all examples of a record are learned from")
-            record = self.row_bound.cut(record, self.table)
+            record = self._within_bounds(record)
             arrays = _columns(record)
             fields = _fields(arrays)
         fields.append(0 if only is None else address_of(only))
@@ -173,13 +177,12 @@ class Learner:
             self._margins = np.empty(2 * n)
         self._record[:] = fields
         at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
-        self.table.resolve(fields[KEYS], k, at.rows, at.local, width)
-        nonzero_before = self._fold.prepare(at.local, k, at.scalars)
+        nonzero_before = self._local_rows(fields[KEYS], k)
         code, option = self.loss.code, self.loss.option
         refused = self._fold.fold(at.record, at.local, at.scratch, code, option, at.scalars, margins)
         nonzero = self.table.write_back(at.rows, k, at.local, width, tick)
-        if self.row_bound is not None:
-            self.row_bound.claim(record, self.table, at.rows, tick)
+        if bounded:
+            claim(record, self.table, at.rows, tick)
         if not self.optimizer.moves:
             self.nonzero += nonzero - nonzero_before
         self.examples += (n if only is None else int(np.count_nonzero(only))) - refused
@@ -187,6 +190,21 @@ class Learner:
         if only is None:
             self.progress.observe(margins, fields[LABEL], fields[WEIGHT], fields[LOG_TIME], n)
         return self._margins[:n]
+
+    def _local_rows(self, keys: int, count: int) -> int:
+        """Find the rows of keys, and make their local rows. Returns how many weights are not 0."""
+        at, width = self._at, self.optimizer.local_bytes
+        if self._resolver is not None:
+            return self.table.resolve_by(self._resolver, keys, count, at.rows, at.local)
+        self.table.resolve(keys, count, at.rows, at.local, width)
+        return self._fold.prepare(at.local, count, at.scalars)
+
+    def _within_bounds(self, record: ExampleRecord) -> ExampleRecord:
+        """The record without the features that get no row; the rows that the others get are counted."""
+        if record.bound is not None:
+            self.field_rows = self.field_rows or FieldRows()
+            self.field_rows.most_rows = record.bound.most_rows
+        return without_strangers(record, self.table, self.row_bound, self.field_rows)
 
     def predict(self, record: ExampleRecord) -> NDArray[np.float64]:
         """The predictions for a record's examples, f64[n], NaN for one without a prediction. Changes nothing.
@@ -267,9 +285,10 @@ class Learner:
             **self._bound_state(),
         }
 
-    def _bound_state(self) -> dict[str, int]:
-        bound = self.row_bound
-        return {} if bound is None else {"max_rows": bound.max_rows, "held_back": bound.held_back}
+    def _bound_state(self) -> dict[str, Any]:
+        bound, fields = self.row_bound, self.field_rows
+        state = {} if bound is None else {"max_rows": bound.max_rows, "held_back": bound.held_back}
+        return state if fields is None else {**state, "fields": fields.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_scalars`, after all rows were loaded into `table`.
@@ -289,6 +308,7 @@ class Learner:
         self.progress.restore(state["progress"])
         if self.row_bound is not None:
             self.row_bound.held_back = state.get("held_back", 0)
+        self.field_rows = FieldRows.restored(state["fields"]) if "fields" in state else None
         if f"{self.digest():016x}" != state["digest"]:
             raise ValueError(f"the rows have digest {self.digest():016x}, the state says {state['digest']}")
 

@@ -40,6 +40,7 @@ from stream_learner.core.events.fast.layout import (
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.fast.values import take_number
 from stream_learner.core.events.feature_spec import FeatureSpec, covered
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import address_of, load_byte, load_i64, load_u64, store_byte
@@ -276,7 +277,7 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
     if length > load_i64(context + CTX_MAX_VALUE_BYTES):
         return TOO_LONG
     key = category_key(context, row, text, length, True)
-    return KEPT if emit(context, load_i64(row + FIELD_WATCH), key, 1.0) else TOO_MANY
+    return KEPT if emit(context, load_i64(row + FIELD_WATCH), NOT_COUNTED, key, 1.0) else TOO_MANY
 
 
 @kernel

@@ -24,6 +24,7 @@ from stream_learner.core.events.fast.finish import emit, finish_row, start_row
 from stream_learner.core.events.fast.layout import FIELD_WATCH
 from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import hash_texts
@@ -91,7 +92,7 @@ def _row(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
                 return place, _INFINITE
             if value == 0.0:
                 store_i64(context + ctx.CTX_ZEROS, 1)
-            if not emit(context, slot, key, value):
+            if not emit(context, slot, NOT_COUNTED, key, value):
                 return place, _TOO_MANY
     return 1, lay.KEPT if finish_row(context) else _TOO_MANY
 

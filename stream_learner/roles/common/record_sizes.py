@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stream_learner.adapters.kafka import Admin
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.log.examples import largest_record_bytes
 from stream_learner.errors import ConfigError, NotAuthorised
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
 
 OVERHEAD_BYTES = 2_048
 """The bytes of a batch of one record besides its value: its own header, a key, the headers of a dead letter."""
@@ -50,17 +55,18 @@ class RecordSizes:
         return max(int(text) - OVERHEAD_BYTES, 1) if text.isdigit() else None
 
 
-def example_record_bytes(sizes: RecordSizes, topic: str, wanted_bytes: int, max_features: int) -> int:
-    """The largest record of the training log.
+def example_record_bytes(sizes: RecordSizes, topic: str, config: Config) -> int:
+    """The largest record of the training log, whose topic this is.
 
     Raises ConfigError where a single example of `features.max_features` would not fit.
     """
-    fitting_bytes = sizes.fitting(topic, wanted_bytes, "join.record_bytes")
-    least_bytes = largest_record_bytes(max_features + 1)
+    fitting_bytes = sizes.fitting(topic, config.join.record_bytes, "join.record_bytes")
+    features = config.features
+    least_bytes = largest_record_bytes(features.max_features + 1, counted=features.max_rows_per_field is not None)
     if fitting_bytes < least_bytes:
         raise ConfigError(
             f"{topic} takes records of {fitting_bytes + OVERHEAD_BYTES} bytes ({LIMIT}), and an example of "
-            f"features.max_features = {max_features} may need {least_bytes + OVERHEAD_BYTES}",
+            f"features.max_features = {features.max_features} may need {least_bytes + OVERHEAD_BYTES}",
             action=f"Raise {LIMIT} of the topic (`stream-learner topics ensure --apply` does it), or lower "
             "features.max_features.",
         )

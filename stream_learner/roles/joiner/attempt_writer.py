@@ -63,6 +63,7 @@ class AttemptWriter:
             known.position,
             max_bytes=plan.record_bytes,
             features=plan.inputs.impression_decoder.features.fingerprint,
+            bound=plan.bound,
             scratch=scratch,
         )
         progress.attempts += 1

@@ -293,10 +293,6 @@ class Inputs:
         except TooManyBadRecords as error:
             self.too_many = self.too_many or (topic, error)
 
-    def position(self, topic: str) -> int:
-        """The next offset to read of an input topic."""
-        return (self._clicks if topic == self._plan.clicks_topic else self._impressions).position
-
     def close(self) -> None:
         """Close both readers."""
         self._impressions.close()

@@ -16,18 +16,17 @@ MOST_PARTITIONS = 16
 
 
 def first_good_offsets(
-    plan: InputPlan, queries: OffsetQueries, topic: str, partitions: int, partition: int, position: int
+    plan: InputPlan, queries: OffsetQueries, topic: str, partitions: int, partition: int
 ) -> Generator[bool, None, dict[int, int] | None]:
     """By partition, the offset from which on the records are good; None where they are not, or too few to tell.
 
-    partitions: of the topic. partition, position: the one in which too many bad records were found, and how far it was
-    read; only records behind that count as new. Yields while it reads. Raises RetryLater.
+    partitions: of the topic. partition: the one with too many bad records. Which of the newest the joiner
+    has read already does not matter: it may have read all there are. Yields while it reads. Raises RetryLater.
     """
     places = [(topic, (partition + i) % partitions) for i in range(min(partitions, MOST_PARTITIONS))]
     ends, earliest = queries.last_stable_offsets(places), queries.earliest(places)
     each = NEWEST_RECORDS // len(places)
     begins = {place: max(ends[place] - each, earliest[place]) for place in places}
-    begins[topic, partition] = max(begins[topic, partition], position)
     bad = read = 0
     try:
         for place in places:

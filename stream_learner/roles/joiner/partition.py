@@ -30,7 +30,6 @@ from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
-from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.newest_records import first_good_offsets
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
@@ -289,7 +288,7 @@ class PartitionJoiner:
         go on all the same, or hold: read and append nothing until the newest records are good.
         """
         plan, inputs = self._plan, state.inputs
-        good_from = yield from self._good_from(inputs, topic)
+        good_from = yield from self._good_from(topic)
         if good_from is None:
             yield from self._wait_for_dead_letters(state, writer)
             if plan.inputs.on_bad_share == "drop":
@@ -305,13 +304,9 @@ class PartitionJoiner:
         plan.inputs.bad_share.excuse(topic, good_from)
         inputs.too_many = None
 
-    def _good_from(self, inputs: Inputs, topic: str) -> Generator[bool, None, dict[int, int] | None]:
+    def _good_from(self, topic: str) -> Generator[bool, None, dict[int, int] | None]:
         plan = self._plan
-        return (
-            yield from first_good_offsets(
-                plan.inputs, plan.queries, topic, plan.partitions, self.partition, inputs.position(topic)
-            )
-        )
+        return (yield from first_good_offsets(plan.inputs, plan.queries, topic, plan.partitions, self.partition))
 
     def _hold_bad_records(
         self, state: PartitionState, writer: AttemptWriter, topic: str, error: Stop
@@ -327,7 +322,7 @@ class PartitionJoiner:
                     yield from self._take_deliveries(state, writer)
                 good_from: dict[int, int] | None = None
                 with suppress(RetryLater):  # brokers that do not answer are no reason to read all of it again
-                    good_from = yield from self._good_from(state.inputs, topic)
+                    good_from = yield from self._good_from(topic)
                 if good_from is not None:
                     return good_from
         finally:

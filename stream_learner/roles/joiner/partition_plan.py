@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from stream_learner.adapters.kafka import Appender, EndWatch, KafkaSettings, OffsetQueries
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.log.field_bound import FieldBound
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.inputs import InputPlan
@@ -31,7 +32,8 @@ class PartitionPlan:
     made_from: the input topics as resume points name them. record_bytes: the longest record of the training log.
     letter_bytes: the longest value of a dead letter. resume_within_s: the age at which a resume point is written
     whatever it costs. until_tick: the last tick to make, None for no end. clock_s: monotonic. new_attempt_id: u64,
-    random, never 0. unusable: counts the foreign records of the training log; None where nobody asks for their number.
+    random, never 0. bound: on the rows of each field, None for none. unusable: counts the foreign records of the
+    training log; None where nobody asks for their number.
     """
 
     settings: KafkaSettings
@@ -53,6 +55,7 @@ class PartitionPlan:
     new_attempt_id: Callable[[], int] = _new_attempt_id
     letter_bytes: int = MAX_LETTER_BYTES
     unusable: UnusableRecords | None = None
+    bound: FieldBound | None = None
 
     @property
     def partitions(self) -> int:

@@ -223,7 +223,7 @@ class JoinerRole:
             settings=self._settings,
             impressions_topic=impressions.name,
             clicks_topic=clicks.name,
-            impression_decoder=ImpressionDecoder(impression_spec, config.feature_spec()),
+            impression_decoder=ImpressionDecoder(impression_spec, config.feature_spec(), config.field_numbers()),
             click_decoder=ClickDecoder(click_spec),
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
             clock=_clock_rule(config),
@@ -252,7 +252,7 @@ class JoinerRole:
                 inputs.impression_decoder.events.fingerprint,
                 inputs.click_decoder.events.fingerprint,
             ),
-            record_bytes=example_record_bytes(sizes, log.name, config.join.record_bytes, config.features.max_features),
+            record_bytes=example_record_bytes(sizes, log.name, config),
             letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
             resume_within_s=resume_within_s(
                 admin, config.join_spec(), log.name, impressions.name, clicks.name, self._log
@@ -260,6 +260,7 @@ class JoinerRole:
             log=self._log,
             until_tick=self._until_tick,
             unusable=self._unusable,
+            bound=config.field_bound(),
         )
 
     def turn(self) -> bool:

@@ -158,7 +158,7 @@ class Checkpoints:
             raise StateOfAnotherModel(
                 f"{self._path} holds a model that was learned from other features of the same training log"
             )
-        check_bound(head["learner"], self._learner, str(self._path))
+        check_bound(head["learner"], head["rows"], self._learner, str(self._path))
         try:
             if self._row_index is not None:
                 self._row_index.take_over(head)

@@ -10,6 +10,7 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings, RetentionWatch, 
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.control.state import ControlState
+from stream_learner.core.events.field_numbers import names_by_hash
 from stream_learner.core.gate.gate import Gate
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import Inputs, model_record
@@ -120,7 +121,8 @@ class LearnedModel:
             describe=self._description,
             is_paused=is_paused,
         )
-        self._brake = BrakeLog(self._log)
+        self._field_names = names_by_hash(config.feature_spec())
+        self._brake = BrakeLog(self._log, self._field_names)
         self._checkpoint_schedule = CheckpointSchedule(
             config, metrics, self._log, self._leadership, self._log_features, self.gate, self._publication_gate
         )
@@ -331,7 +333,7 @@ class LearnedModel:
             metrics=progress.summary(),
             slices=progress.slices(),
         )
-        described |= rows_content(self.learner)
+        described |= rows_content(self.learner, self._field_names)
         return described | rewinds_field(rewinds) if rewinds else described
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:
@@ -351,6 +353,7 @@ class LearnedModel:
     def report(self, log: LogFollower, retention: RetentionWatch | None, now_ms: int) -> None:
         """Bring the metrics up to date."""
         self._figures.update(self.learner, log, self.tick, now_ms)
+        self._figures.update_rows(self.learner, self._field_names)
         self._figures.update_row_index(self._checkpoints.row_index)
         self._figures.update_surroundings(
             self.config, None if retention is None else retention.trimmed_at_ms, self._publications.paused_for_s, now_ms

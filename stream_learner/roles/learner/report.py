@@ -13,6 +13,7 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.model.fold import Learner
 from stream_learner.roles.learner.log_follower import LogFollower
+from stream_learner.roles.learner.row_brake import largest_fields
 from stream_learner.roles.learner.row_index import RowIndexFollower
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _COUNTED = (
     "examples",
     "refused",
     "held_back",
+    "field_held_back",
     "read_bytes",
     "ignored",
     "foreign",
@@ -46,12 +48,14 @@ class LearnerReport:
         self._tick_ms = tick_ms
         self._counted = dict.fromkeys(_COUNTED, 0)
         self._with_headroom: set[int] = set()
+        self._shown_fields: set[str] = set()
         self._refused = self._told = 0
         self._log = get_logger("learner")
 
     def begin(self, learner: Learner) -> None:
         """Leave out what the learner folded before this process: counters are of the process."""
         self._counted.update(examples=learner.examples, refused=learner.refused, held_back=_held_back(learner))
+        self._counted.update(field_held_back=_held_back_by_fields(learner))
 
     def update_row_index(self, row_index: RowIndexFollower | None) -> None:
         """Report how much of the model is in memory, and the index of the rest."""
@@ -66,6 +70,18 @@ class LearnerReport:
         self._count(names.LEARNER_ROWS_MISSED, "missed", row_index.table.missed)
         self._count(names.LEARNER_ROWS_FETCHED, "fetched", row_index.table.fetched)
         self._count(names.LEARNER_ROWS_EVICTED, "evicted", row_index.table.evicted)
+
+    def update_rows(self, learner: Learner, field_names: Mapping[int, str]) -> None:
+        """Report the rows of fields, where they are counted. field_names: as of `largest_fields`."""
+        gauges, fields = self._metrics.set, learner.field_rows
+        self._count(names.LEARNER_FIELD_HELD_BACK, "field_held_back", _held_back_by_fields(learner))
+        gauges(names.LEARNER_FIELD_LIMIT, 0 if fields is None else fields.most_rows)
+        shown = {count.field: count.rows for count in largest_fields(learner, field_names)}
+        for field in self._shown_fields - set(shown):
+            self._metrics.forget(names.LEARNER_FIELD_ROWS, field=field)
+        for field, rows in shown.items():
+            gauges(names.LEARNER_FIELD_ROWS, rows, field=field)
+        self._shown_fields = set(shown)
 
     def update_surroundings(
         self, config: Config, trimmed_at_ms: Mapping[TopicAndPartition, int] | None, paused_s: float, now_ms: int
@@ -133,3 +149,7 @@ class LearnerReport:
 
 def _held_back(learner: Learner) -> int:
     return 0 if learner.row_bound is None else learner.row_bound.held_back
+
+
+def _held_back_by_fields(learner: Learner) -> int:
+    return 0 if learner.field_rows is None else learner.field_rows.held_back.total()

@@ -15,10 +15,9 @@ from stream_learner.adapters.rocksdb import row_index as store_rows
 from stream_learner.adapters.rocksdb.row_index import CheckpointId, ColdStore, IndexWriter, RowIndex
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.core.model.table.bounded import BoundedWeightTable
-from stream_learner.core.model.table.rows import joined
 from stream_learner.core.model.table.table import WeightTable
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
-from stream_learner.core.snapshots.rows import StateRows
+from stream_learner.core.snapshots.rows import StateRows, last_of_each_key
 from tests.core.model.table.test_bounded import LIMIT_ROWS, POOL, limit_bytes
 from tests.core.model.table.test_table import all_rows, assert_same, change, load
 
@@ -220,7 +219,7 @@ def test_a_checkpoint_holds_one_page_at_a_time(tmp_path: Path) -> None:
             writer.commit()
             loaded = store.load()
             assert loaded is not None
-            written.append(joined(loaded.rows))
+            written.append(last_of_each_key(list(loaded.rows)))
     assert len(written[0]) == 60_000
     assert_same(*written)
     assert peaks[0] < 8 * policy.page_bytes and peaks[1] > 16 * policy.page_bytes

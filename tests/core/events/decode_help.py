@@ -13,8 +13,8 @@ from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import parse_event, read_event
 
-Event = tuple[int, int, int, float, list[int], list[float]]
-"""status, time_ms, id_hash, number, keys, values"""
+Event = tuple[int, int, int, float, list[int], list[float], list[int]]
+"""status, time_ms, id_hash, number, keys, values, the numbers under which these features count"""
 
 
 def batch(raws: list[bytes]) -> tuple[bytes, NDArray[np.int64]]:
@@ -29,8 +29,9 @@ def plainly(plan: Plan, raw: bytes, time_ms: int) -> Event:
     try:
         row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
     except Refused as refused:
-        return int(refused.reason), 0, 0, 0.0, [], []
-    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values
+        return int(refused.reason), 0, 0, 0.0, [], [], []
+    counted = [] if plan.numbers is None else [plan.numbers.of(origin) for origin in row.origins]
+    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values, counted
 
 
 def events(columns: Columns) -> list[Event]:
@@ -43,6 +44,7 @@ def events(columns: Columns) -> list[Event]:
             float(columns.number[i]),
             columns.keys[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
             columns.values[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
+            columns.counted[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
         )
         for i in range(len(columns.status))
     ]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from stream_learner.core.events.decoders import BatchDecoder, EventSpec
 from stream_learner.core.events.fast.layout import PADDING
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
+from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason
 from tests.core.events import decode_help, json_texts
@@ -43,12 +44,15 @@ TIMES = (1_700_000_000_000, 1_700_000_000_000, 1_700_000_000_000, 5, -1, 253_402
 
 
 def plan_of(event_spec: EventSpec | None, features: FeatureSpec | None) -> Plan:
-    """The plan of an encoder, a click decoder or an impression decoder."""
+    """The plan of an encoder, a click decoder or an impression decoder, which counts where fields are named."""
     if event_spec is None:
         return Plan(roles={}, features=features or FeatureSpec(), ignore=("id", "t"))
     if features is None:
         return event_spec.click_plan()
-    return event_spec.impression_plan(features)
+    try:
+        return event_spec.impression_plan(features, FieldNumbers(features))
+    except ValueError:
+        return event_spec.impression_plan(features)
 
 
 def random_batch(rng: Random, oddness: float) -> list[bytes]:

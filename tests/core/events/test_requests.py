@@ -15,7 +15,7 @@ from stream_learner.core.events.fast.requests import Elements, TooManyElements, 
 KEY = b"instances"
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5)
 VALUES = st.recursive(
-    SCALARS | st.text('"\\{}[],: ', max_size=8),
+    SCALARS | st.text('"\\{}[],: ', max_size=8) | st.text("{}[],: ", max_size=150),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
 )
@@ -60,6 +60,15 @@ def test_elements_are_those_that_a_parser_finds(text: bytes) -> None:
     assert [orjson.loads(one) for one in texts(found)] == request["instances"]
     assert orjson.loads(found.rest) == {**request, "instances": []}
     assert found.any_text == any(isinstance(one, str) for one in request["instances"])
+
+
+def test_an_element_ends_at_the_same_byte_wherever_blocks_begin() -> None:
+    """Strings with brackets, quotes behind escapes, and the end of the text at each distance from a block's."""
+    for length in range(200):
+        for inside in (b"]" * length, b"{" * length + b"\\\\", b"\\" + b'"' + b"}" * length, b"x" * length + b'\\"]'):
+            elements = [b'{"a":[{"b":"' + inside + b'"},[]]}', b"[" * 40 + b'"' + inside + b'"' + b"]" * 40, b'"ab"']
+            found = find_elements(b'{"instances":[' + b",".join(elements) + b"]}", KEY, 100)
+            assert found is not None and texts(found) == elements
 
 
 @given(requests(), st.data())

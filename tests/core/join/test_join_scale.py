@@ -39,7 +39,8 @@ class Traffic:
         keys = np.arange(row_start[-1], dtype=np.uint64) + np.uint64(1)
         weights = np.arange(IMPRESSIONS, dtype=np.float64)
         self.offsets = np.cumsum(rng.integers(1, 3, IMPRESSIONS)).astype(np.int64)
-        self.impressions = Impressions(status, times, ids, weights, row_start, keys, keys / 2.0)
+        counted = (keys % np.uint64(256)).astype(np.uint8)
+        self.impressions = Impressions(status, times, ids, weights, row_start, keys, keys / 2.0, counted)
         of = rng.integers(0, IMPRESSIONS, CLICKS)
         click_times = times[of] + rng.integers(-150, 21_000, CLICKS)
         order = np.argsort(click_times + rng.integers(0, 200, CLICKS))
@@ -57,7 +58,8 @@ class Traffic:
         """Rows a..b-1."""
         i, r = self.impressions, self.impressions.row_start[a : b + 1]
         columns = [c[a:b].copy() for c in (i.status, i.time_ms, i.id_hash, i.weight)]
-        return self.offsets[a:b], Impressions(*columns, r - r[0], i.keys[r[0] : r[-1]], i.values[r[0] : r[-1]])
+        features = (column[r[0] : r[-1]] for column in (i.keys, i.values, i.counted))
+        return self.offsets[a:b], Impressions(*columns, r - r[0], *features)
 
     def clicks_at(self, a: int, b: int) -> tuple[np.ndarray, Clicks]:
         """Rows a..b-1."""
@@ -147,7 +149,7 @@ def outputs(traffic: Traffic) -> list[TickOutput]:
 
 
 def same(a: TickOutput, b: TickOutput) -> bool:
-    columns = ("log_time_ms", "id_hash", "label", "weight", "row_start", "keys", "values")
+    columns = ("log_time_ms", "id_hash", "label", "weight", "row_start", "keys", "values", "counted")
     return ((a.cut, a.counts, a.first_click) == (b.cut, b.counts, b.first_click)) and all(
         np.array_equal(getattr(a.examples, name), getattr(b.examples, name)) for name in columns
     )
@@ -163,6 +165,7 @@ def test_labels_are_those_of_dictionaries(traffic: Traffic, outputs: list[TickOu
     features = np.concatenate([traffic.impressions.keys[starts[row] : starts[row + 1]] for row in rows])
     assert np.array_equal(np.concatenate([o.examples.keys for o in outputs]), features)
     assert np.array_equal(np.concatenate([o.examples.values for o in outputs]), features / 2.0)
+    assert np.array_equal(np.concatenate([o.examples.counted for o in outputs]), features % np.uint64(256))
 
 
 def test_more_clicks_are_remembered_than_a_block_holds(outputs: list[TickOutput]) -> None:

@@ -33,9 +33,12 @@ def make_batch(
     )
 
 
-def header_bytes(kind: int, flags: int, partition: int, sequence: int, attempt: int, tick: int, body: bytes) -> bytes:
-    """Header and body, written from the documented layout."""
-    head = struct.pack("<4sHBBIIQq", b"SLTL", 2 if kind == 2 else 1, kind, flags, partition, sequence, attempt, tick)
+def header_bytes(
+    kind: int, flags: int, partition: int, sequence: int, attempt: int, tick: int, body: bytes, version: int = 0
+) -> bytes:
+    """Header and body, written from the documented layout; version: 0 for that of most records of the kind."""
+    version = version or (2 if kind == 2 else 1)
+    head = struct.pack("<4sHBBIIQq", b"SLTL", version, kind, flags, partition, sequence, attempt, tick)
     return head + struct.pack("<II", zlib.crc32(head), zlib.crc32(body)) + body
 
 
@@ -50,25 +53,41 @@ def is_soft(batch: ExampleBatch) -> bool:
 
 
 def plain_record(
-    partition: int, tick: int, attempt: int, sequence: int, batch: ExampleBatch, weighted: bool, soft: bool
+    partition: int,
+    tick: int,
+    attempt: int,
+    sequence: int,
+    batch: ExampleBatch,
+    weighted: bool,
+    soft: bool,
+    bound: tuple[int, tuple[int, ...]] | None = None,
 ) -> bytes:
-    """The expected record of these examples, written value by value from the documented layout."""
+    """The expected record of these examples, written value by value from the documented layout.
+
+    bound: the most rows of a field, and the hashes of the fields' names.
+    """
     distinct: dict[int, int] = {}
     indices = [distinct.setdefault(int(key), len(distinct)) for key in batch.keys]
     odd = [(place, value) for place, value in enumerate(batch.values.tolist()) if value != 1.0]
     first = int(batch.log_time_ms[0])
     body = struct.pack("<IIIIq", len(batch), len(distinct), len(indices), len(odd), first)
+    body += b"" if bound is None else struct.pack("<QQ", bound[0], len(bound[1]))
     body += b"".join(struct.pack("<Q", key) for key in distinct)
     body += b"".join(struct.pack("<Q", i) for i in batch.id_hash.tolist())
     body += b"".join(struct.pack("<d", value) for _, value in odd)
     body += b"".join(struct.pack("<d", x) for x in batch.weight.tolist()) if weighted else b""
     body += b"".join(struct.pack("<d", x) for x in batch.label.tolist()) if soft else b""
+    body += b"" if bound is None else b"".join(struct.pack("<Q", name) for name in bound[1])
     body += b"".join(struct.pack("<I", time - first) for time in batch.log_time_ms.tolist())
     body += b"".join(struct.pack("<I", place) for place, _ in odd)
     body += b"".join(struct.pack("<H", index) for index in indices)
     body += b"".join(struct.pack("<H", length) for length in np.diff(batch.row_start).tolist())
     body += b"" if soft else bytes(int(x) for x in batch.label.tolist())
-    return header_bytes(1, weighted + 2 * soft, partition, sequence, attempt, tick, body)
+    if bound is None:
+        return header_bytes(1, weighted + 2 * soft, partition, sequence, attempt, tick, body)
+    keys = batch.keys.tolist()
+    body += bytes(int(batch.counted[keys.index(key)]) for key in distinct)
+    return header_bytes(1, weighted + 2 * soft, partition, sequence, attempt, tick, body, version=4)
 
 
 def same(one: ExampleBatch, other: ExampleBatch) -> bool:
@@ -88,6 +107,7 @@ def slice_rows(batch: ExampleBatch, begin: int, end: int) -> ExampleBatch:
         batch.row_start[begin : end + 1] - first,
         batch.keys[first:last],
         batch.values[first:last],
+        batch.counted[first:last],
     )
 
 

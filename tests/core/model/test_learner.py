@@ -79,6 +79,22 @@ def test_how_examples_are_cut_into_records_changes_nothing(seed: int) -> None:
         assert other.state_scalars() == whole.state_scalars()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_value_of_one_that_is_said_and_one_that_is_not_make_the_same_bits(seed: int) -> None:
+    """Examples without a value other than 1 have a loop of their own; so do importances that overflow in it."""
+    ones = [
+        replace(example, features=tuple((key, 1.0) for key, _ in example.features))
+        for example in random_examples(300, seed, longest=40)
+    ]
+    short, said = (folded([], 1, (0.1, 1.0, 0.1, 1.0)) for _ in range(2))
+    record = as_record(ones)
+    every = np.arange(len(record.indices), dtype=np.uint32)
+    short.fold(record, 0)
+    said.fold(replace(record, positions=every, values=np.ones(len(every))), 0)
+    assert short.refused == said.refused > 0
+    assert (short.digest(), rows_of(short)) == (said.digest(), rows_of(said))
+
+
 def test_rows_longer_and_shorter_than_the_lanes_agree_with_the_oracle() -> None:
     """Every length around the blocks of four and eight, and very long rows."""
     examples = []

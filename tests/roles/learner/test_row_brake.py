@@ -15,6 +15,7 @@ from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.roles.learner.row_brake import BrakeLog, rows_content
 from tests.core.model.example_records import Example, as_record, random_examples
+from tests.core.model.test_field_rows import NAME_HASHES, Counts, assert_counts, bounded_record
 from tests.core.model.test_row_bound import let_through
 from tests.roles.learner.test_optimizers_kept import config_of
 
@@ -85,6 +86,41 @@ def test_a_bound_can_change_until_something_was_held_back(other: int | None, tmp
     opened(bounded(tmp_path, 3)).close()
 
 
+@pytest.mark.parametrize("before", [None, 9])
+def test_a_bound_below_the_rows_that_are_there_is_refused(before: int | None, tmp_path: Path) -> None:
+    """From the log alone nobody could make that state again: it depends on when the bound came."""
+    examples = [Example(((1, 1.0), (2, 1.0), (3, 1.0)), 1.0)]
+    fold_and_keep(bounded(tmp_path, before), examples)
+    with pytest.raises(StateOfAnotherModel, match=r"a model of 3 rows; learner.max_rows is 2") as raised:
+        opened(bounded(tmp_path, 2))
+    assert "learner.max_rows to 3 or more" in str(raised.value.action) and "rewind" in str(raised.value.action)
+    opened(bounded(tmp_path, 3)).close()
+
+
+@pytest.mark.parametrize("more", [{}, {"memory": "17MiB"}])
+def test_the_counts_of_fields_go_through_the_disk_at_every_tick(more: dict[str, Any], tmp_path: Path) -> None:
+    """All in memory, and as an index of rows: the rows, counts and digest of the oracle, and of a learner that never
+    stopped, also where the bound of the log changes at every checkpoint."""
+    config = bounded(tmp_path, None, **more)
+    counts, straight = Counts(), Learner(config.optimizer(), loss=config.loss())
+    for tick in range(TICKS):
+        examples, most_rows = random_examples(25, 11 + tick, keys=70, longest=8), 3 + 2 * (tick % 3)
+        for example in examples:
+            counts.learn(example, most_rows, None)
+        straight.fold(bounded_record(examples, most_rows, tick), tick)
+        checkpoints = opened(config)
+        checkpoints.learner.fold(bounded_record(examples, most_rows, 7 + tick), tick)
+        checkpoints.begin(tick, {0: LOG_BEGINNING})
+        checkpoints.finish()
+        checkpoints.close()
+    again = opened(config)
+    assert_counts(again.learner, counts)
+    assert min(counts.lost.values()) > 0
+    assert again.learner.state_scalars() == straight.state_scalars()
+    assert again.learner.digest_full() == straight.digest()
+    again.close()
+
+
 def test_positions_are_those_of_the_last_checkpoint_that_counts(tmp_path: Path) -> None:
     """What retention must not trim: the log's beginning at first, and not what is being written."""
     config = bounded(tmp_path, None)
@@ -115,13 +151,39 @@ class Said:
 def test_the_brake_is_said_once_and_stands_in_the_model_record() -> None:
     """Not before something was held back; without a bound there is nothing to say."""
     said, learner = Said(), Learner(config_of(Path(), OPTIMIZER).optimizer(), max_rows=2)
-    brake = BrakeLog(said)  # type: ignore[arg-type]
+    brake = BrakeLog(said, {})  # type: ignore[arg-type]
     for key in range(1, 6):
         learner.fold(as_record([Example(((key, 1.0),), 1.0)]), key)
         brake.look(learner, key)
     ((event, fields),) = said.events
     assert (event, fields["tick"], fields["max_rows"], fields["features"]) == ("rows_held_back", 3, 2, 1)
-    assert rows_content(learner) == {"rows": {"count": 2, "most": 2, "held_back": 3}}
+    assert rows_content(learner, {}) == {"rows": {"count": 2, "most": 2, "held_back": 3}}
     free = Learner(config_of(Path(), OPTIMIZER).optimizer())
-    BrakeLog(said).look(free, 1)  # type: ignore[arg-type]
-    assert rows_content(free) == {} and len(said.events) == 1
+    BrakeLog(said, {}).look(free, 1)  # type: ignore[arg-type]
+    assert rows_content(free, {}) == {} and len(said.events) == 1
+
+
+def test_a_full_field_is_said_once_and_the_largest_stand_in_the_model_record() -> None:
+    """By their names; one that the configuration does not name by its hash."""
+    said, learner = Said(), Learner(config_of(Path(), OPTIMIZER).optimizer())
+    names = {NAME_HASHES["site"]: "site", NAME_HASHES["ad"]: "ad"}
+    brake = BrakeLog(said, names)  # type: ignore[arg-type]
+    for tick, keys in enumerate([(4, 5), (8, 9, 13), (12, 17, 6), (16,)]):
+        learner.fold(bounded_record([Example(tuple((key, 1.0) for key in keys), 1.0)], 2, tick), tick)
+        brake.look(learner, tick)
+    assert [(event, fields["tick"], fields["field"], fields["features"]) for event, fields in said.events] == [
+        ("field_rows_held_back", 1, f"0x{NAME_HASHES['user']:016x}", 1),
+        ("field_rows_held_back", 2, "site", 1),
+    ]
+    assert said.events[0][1]["max_rows_per_field"] == said.events[0][1]["rows"] == 2
+    assert rows_content(learner, names) == {
+        "rows": {
+            "count": 5,
+            "most_per_field": 2,
+            "fields": [
+                {"field": "site", "rows": 2, "held_back": 2},
+                {"field": f"0x{NAME_HASHES['user']:016x}", "rows": 2, "held_back": 2},
+                {"field": "ad", "rows": 1, "held_back": 0},
+            ],
+        }
+    }

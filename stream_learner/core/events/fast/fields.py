@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.keys import key_hash, look_up
 from stream_learner.core.events.feature_keys import longest_text
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.memory import address_of
@@ -81,6 +82,11 @@ class FieldMemory:
                 if field >= 0 and isinstance(inner, (dict, list)) and self._enters(field):
                     stack.append((field, inner))
 
+    def count_into(self, column: NDArray[np.uint8]) -> None:
+        """Write the numbers under which features count to this column, which the caller keeps."""
+        self.set(lay.CTX_COUNTED, address_of(column))
+        self.set(lay.CTX_COUNTED_STEP, 1)
+
     def add_column(self, name: str) -> int:
         """The offset of a new entry for a column of a table, with the treatment of the field of its name.
 
@@ -126,6 +132,7 @@ class FieldMemory:
         self._stack = np.zeros(max(3 * (lay.MAX_DEPTH + 1), widest), np.int64)
         self._recent = np.zeros(lay.RECENT_BYTES, np.uint8)
         self._links = np.zeros(most, np.int64)
+        self._not_counted = np.zeros(most, np.uint8)
         self._table = np.zeros((table, 2), np.int64)
         self.set(lay.CTX_TEXT, address_of(self._text) + TEXT_FRONT)
         self.set(lay.CTX_TEXT_BYTES, room)
@@ -134,16 +141,23 @@ class FieldMemory:
         self.set(lay.CTX_LINKS, address_of(self._links))
         self.set(lay.CTX_TABLE, address_of(self._table))
         self.set(lay.CTX_TABLE_MASK, table - 1)
+        self.set(lay.CTX_COUNTED, address_of(self._not_counted))
 
     def _set_watched(self) -> None:
         absent = self._plan.indicators()
         keys = hash_texts([f"{self._plan.of(name).in_keys}:missing".encode() for name in absent])
         crosses = self._plan.features.crosses if self._plan.features else ()
-        words = [word for names in crosses for word in (len(names), *(self._watches[name] for name in names))]
+        numbers = self._plan.numbers
+        counted = [NOT_COUNTED] * len(crosses) if numbers is None else numbers.crosses
+        words = [
+            word
+            for names, number in zip(crosses, counted, strict=True)
+            for word in (len(names), number, *(self._watches[name] for name in names))
+        ]
         self._watch_words = np.zeros((len(self._watches) + 1, 2), np.int64)
-        self._absent = np.zeros((len(absent) + 1, 2), np.uint64)
+        self._absent = np.zeros((len(absent) + 1, 3), np.uint64)
         for i, (name, key) in enumerate(zip(absent, keys, strict=True)):
-            self._absent[i] = self._watches[name], key
+            self._absent[i] = self._watches[name], key, self._plan.of(name).number
         self._crosses = np.array([0, *words], np.int64)
         self.set(lay.CTX_WATCHES, address_of(self._watch_words))
         self.set(lay.CTX_WATCH_COUNT, len(self._watches))
@@ -234,6 +248,7 @@ class FieldMemory:
         self._put(field, lay.FIELD_STRING, string)
         self._put(field, lay.FIELD_NUMBER, number)
         self._put(field, lay.FIELD_ROLE, plan.role)
+        self._put(field, lay.FIELD_COUNTED, plan.number)
         self._put(field, lay.FIELD_ENTER, lay.REFUSE_INSIDE if plan.role else enter)
         self._put(field, lay.FIELD_WATCH, self._watches.get(plan.name, lay.NOT_WATCHED))
         self._put(field, lay.FIELD_PREFIX_LENGTH, len(prefix))

@@ -12,6 +12,8 @@ from stream_learner.core.events.fast.layout import (
     CTX_ABSENT_COUNT,
     CTX_BIAS,
     CTX_COUNT,
+    CTX_COUNTED,
+    CTX_COUNTED_STEP,
     CTX_CROSS_COUNT,
     CTX_CROSSES,
     CTX_FILLED,
@@ -20,6 +22,7 @@ from stream_learner.core.events.fast.layout import (
     CTX_LINKS,
     CTX_MAX_FEATURES,
     CTX_RECENT,
+    CTX_ROW_COUNTED,
     CTX_ROW_KEYS,
     CTX_ROW_VALUES,
     CTX_STACK,
@@ -34,6 +37,7 @@ from stream_learner.core.events.fast.layout import (
     NOT_WATCHED,
     RECENT_BYTES,
 )
+from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.machine.hashing import BIAS_KEY, not_zero, xxh64_at
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import (
@@ -59,6 +63,8 @@ def start_row(context):  # type: ignore[no-untyped-def]
     store_i64(context + CTX_ZEROS, 0)
     store_i64(context + CTX_ROW_KEYS, load_i64(context + CTX_KEYS) + 8 * filled)
     store_i64(context + CTX_ROW_VALUES, load_i64(context + CTX_VALUES) + 8 * filled)
+    step = load_i64(context + CTX_COUNTED_STEP)
+    store_i64(context + CTX_ROW_COUNTED, load_i64(context + CTX_COUNTED) + step * filled)
     watches = load_i64(context + CTX_WATCHES)
     for watch in range(load_i64(context + CTX_WATCH_COUNT)):
         store_i64(watches + 16 * watch, -1)
@@ -74,16 +80,17 @@ def append(context, key, value):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def emit(context, watch, key, value):  # type: ignore[no-untyped-def]
+def emit(context, watch, counted, key, value):  # type: ignore[no-untyped-def]
     """Append a feature of a field. False if there are too many.
 
     watch: the number of the field if crosses or indicators ask for it. A watch holds the first and the last place of
-    the features of its field; the link of a place is the next place.
+    the features of its field; the link of a place is the next place. counted: the number under which it counts.
     """
     count = load_i64(context + CTX_COUNT)
     if count >= load_i64(context + CTX_MAX_FEATURES):
         return False
     append(context, key, value)
+    store_byte(load_i64(context + CTX_ROW_COUNTED) + count, counted)
     if watch != NOT_WATCHED:
         at = load_i64(context + CTX_WATCHES) + 16 * watch
         links = load_i64(context + CTX_LINKS)
@@ -102,8 +109,9 @@ def _add_indicators(context: int) -> bool:
     watches = load_i64(context + CTX_WATCHES)
     absent = load_i64(context + CTX_ABSENT)
     for i in range(load_i64(context + CTX_ABSENT_COUNT)):
-        if load_i64(watches + 16 * load_i64(absent + 16 * i)) < 0:
-            if not emit(context, NOT_WATCHED, load_u64(absent + 16 * i + 8), 1.0):
+        at = absent + 24 * i
+        if load_i64(watches + 16 * load_i64(at)) < 0:
+            if not emit(context, NOT_WATCHED, load_i64(at + 16), load_u64(at + 8), 1.0):
                 return False
     return True
 
@@ -123,8 +131,11 @@ def _next_combination(context: int, cross: int, size: int, places: int) -> bool:
 
 
 @kernel
-def _add_cross(context: int, cross: int, size: int) -> bool:
-    """Add all combinations of a cross, whose watches are at `cross`. False if there are too many features."""
+def _add_cross(context: int, cross: int, size: int, counted: int) -> bool:
+    """Add all combinations of a cross, whose watches are at `cross`. False if there are too many features.
+
+    counted: as of `emit`.
+    """
     watches = load_i64(context + CTX_WATCHES)
     keys = load_i64(context + CTX_ROW_KEYS)
     values = load_i64(context + CTX_ROW_VALUES)
@@ -141,7 +152,7 @@ def _add_cross(context: int, cross: int, size: int) -> bool:
             place = load_i64(places + 8 * i)
             store_u64(text + 8 * i, load_u64(keys + 8 * place))
             value *= load_f64(values + 8 * place)
-        if not emit(context, NOT_WATCHED, not_zero(xxh64_at(text, 8 * size)), value):
+        if not emit(context, NOT_WATCHED, counted, not_zero(xxh64_at(text, 8 * size)), value):
             return False
         if not _next_combination(context, cross, size, places):
             return True
@@ -190,6 +201,7 @@ def _sum_repeats(context: int) -> None:
     keys = load_i64(context + CTX_ROW_KEYS)
     values = load_i64(context + CTX_ROW_VALUES)
     table = load_i64(context + CTX_TABLE)
+    counted = load_i64(context + CTX_ROW_COUNTED)
     kept = 0
     for i in range(load_i64(context + CTX_COUNT)):
         key = load_u64(keys + 8 * i)
@@ -202,6 +214,7 @@ def _sum_repeats(context: int) -> None:
         store_i64(table + 16 * (-1 - place) + 8, kept)
         store_u64(keys + 8 * kept, key)
         store_f64(values + 8 * kept, value)
+        store_byte(counted + kept, load_byte(counted + i))
         kept += 1
     store_i64(context + CTX_COUNT, kept)
 
@@ -211,6 +224,7 @@ def _drop_zeros(context: int) -> bool:
     """Take zeros out of the row. False if a value is not finite."""
     keys = load_i64(context + CTX_ROW_KEYS)
     values = load_i64(context + CTX_ROW_VALUES)
+    counted = load_i64(context + CTX_ROW_COUNTED)
     kept = 0
     for i in range(load_i64(context + CTX_COUNT)):
         value = load_f64(values + 8 * i)
@@ -218,6 +232,7 @@ def _drop_zeros(context: int) -> bool:
             return False
         store_u64(keys + 8 * kept, load_u64(keys + 8 * i))
         store_f64(values + 8 * kept, value)
+        store_byte(counted + kept, load_byte(counted + i))
         if value != 0.0:
             kept += 1
     store_i64(context + CTX_COUNT, kept)
@@ -233,10 +248,11 @@ def finish_row(context: int) -> bool:
     cross = load_i64(context + CTX_CROSSES)
     for _ in range(crosses):
         size = load_i64(cross)
-        if not _add_cross(context, cross + 8, size):
+        if not _add_cross(context, cross + 16, size, load_i64(cross + 8)):
             return False
-        cross += 8 + 8 * size
+        cross += 16 + 8 * size
     if load_i64(context + CTX_BIAS) != 0:
+        store_byte(load_i64(context + CTX_ROW_COUNTED) + load_i64(context + CTX_COUNT), NOT_COUNTED)
         append(context, _BIAS, 1.0)
     repeated = _may_repeat(context)
     if repeated:

@@ -31,7 +31,7 @@ FIELD_PREFIX_LENGTH = 80
 FIELD_PREFIX_TAIL = 88
 FIELD_PREFIX = 96
 FIELD_WATCH = 104
-FIELD_ROLE = 112
+FIELD_COUNTED = 112
 FIELD_ENTER = 120
 FIELD_PATTERN = 128
 FIELD_NUMBER_KEY = 136
@@ -40,6 +40,7 @@ FIELD_FALSE_KEY = 152
 FIELD_EDGES = 160
 FIELD_EDGE_COUNT = 168
 FIELD_UNKNOWN = 176
+FIELD_ROLE = 184
 FIELD_BYTES = 192
 
 # FIELD_STRING: what strings and booleans of the field become. FIELD_NUMBER: what its numbers become.
@@ -65,6 +66,7 @@ TAKE_INSIDE = 1
 REFUSE_INSIDE = 2
 
 # FIELD_WATCH: the field's place in CTX_WATCHES, or this code if no cross and no missing indicator asks for the field.
+# FIELD_COUNTED: the number under which features of the field count (`events.field_numbers`).
 NOT_WATCHED = -1
 
 # Context: memory, limits and plan, set by Python.
@@ -114,7 +116,12 @@ CTX_STAMP = 320
 CTX_STOPPED_BY = 328
 CTX_GENERATION = 336
 CTX_RECENT = 344
-CTX_BYTES = 352
+CTX_ROW_COUNTED = 352
+# Context: the column of the numbers under which features count, set by Python. The step is 1; it is 0 where nobody
+# counts, and all rows write to the same scratch space.
+CTX_COUNTED = 360
+CTX_COUNTED_STEP = 368
+CTX_BYTES = 376
 
 RECENT_BYTES = 1 << 13
 """Size of the table that CTX_RECENT points to."""

@@ -16,11 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, store_i64
+from stream_learner.core.machine.memory import (
+    buffer_address,
+    load_byte,
+    load_i64,
+    load_u64,
+    places_of_byte,
+    store_byte,
+    store_i64,
+    store_u64,
+    trailing_zeros,
+)
 
 UNUSUAL = -1
 _QUOTE, _ESCAPE, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
+_BLOCK = 64
+_0, _1, _LAST = np.uint64(0), np.uint64(1), np.uint64(_BLOCK - 1)
+_SPAN = 3
+"""How many numbers tell where the array is, and what is in it."""
 _LEAST_ELEMENT = 2
 """Least bytes of an element and the comma after it."""
 
@@ -57,29 +71,32 @@ def find_elements(text: bytes, key: bytes, most: int) -> Elements | None:
     if not text or not key:
         return None
     room = min(len(text) // _LEAST_ELEMENT + 1, most)
-    places = np.empty(2 * room + 3, np.int64)
+    places, data = np.empty(_SPAN + room + 1, np.int64), np.empty(len(text), np.uint8)
     span = buffer_address(places)
-    starts, ends = span + 24, span + 24 + 8 * room
-    count = note_elements(buffer_address(text), len(text), buffer_address(key), len(key), starts, ends, room, span)
+    names = buffer_address(key)
+    count = take_elements(
+        buffer_address(text), len(text), names, len(key), span + 8 * _SPAN, room, buffer_address(data), span
+    )
     if count < 0:
         return None
     if count > room:
         raise TooManyElements(count)
-    bounds = np.empty(count + 1, np.int64)
-    bounds[0] = 0
-    np.subtract(places[3 + room : 3 + room + count], places[3 : 3 + count], out=bounds[1:]).cumsum(out=bounds[1:])
-    data = np.empty(int(bounds[count]), np.uint8)
-    _pack(np.frombuffer(text, np.uint8), starts, bounds, count, data)
-    return Elements(data, bounds, bool(places[2]), text[: places[0]] + b"[]" + text[places[1] :])
+    begin, end, any_text = places[:_SPAN].tolist()
+    bounds = places[_SPAN : _SPAN + count + 1]
+    return Elements(data[: bounds[count]], bounds, any_text != 0, text[:begin] + b"[]" + text[end:])
 
 
 @kernel
-def _pack(
-    source: NDArray[np.uint8], starts: int, bounds: NDArray[np.int64], count: int, target: NDArray[np.uint8]
-) -> None:
-    for i in range(count):
-        start, first, behind = load_i64(starts + 8 * i), bounds[i], bounds[i + 1]
-        target[first:behind] = source[start : start + behind - first]
+def _copy(source: int, end: int, target: int) -> None:
+    """Copy the bytes from one address up to another."""
+    while source + 8 <= end:
+        store_u64(target, load_u64(source))
+        source += 8
+        target += 8
+    while source < end:
+        store_byte(target, load_byte(source))
+        source += 1
+        target += 1
 
 
 @kernel
@@ -118,13 +135,56 @@ def _skip_value(text: int, at: int, length: int) -> int:
         return _skip_string(text, at, length)
     if first != _OPEN and first != _OPEN_LIST:
         return _skip_scalar(text, at, length)
+    return _skip_nested(text, at, length)
+
+
+@kernel
+def _skip_nested(text: int, at: int, length: int) -> int:
+    """The offset after the object or array that begins at `at`, or UNUSUAL.
+
+    Takes 64 bytes at once, up to the first escape or the last bytes of the text.
+    """
     depth = 0
-    while at < length:
+    in_string = _0
+    while at + _BLOCK <= length and places_of_byte(text + at, _ESCAPE) == _0:
+        strings = _between_quotes(places_of_byte(text + at, _QUOTE)) ^ in_string
+        brackets = _brackets(text + at) & ~strings
+        while brackets != _0:
+            place = at + trailing_zeros(brackets)
+            byte = load_byte(text + place)
+            depth += 1 if byte == _OPEN or byte == _OPEN_LIST else -1
+            if depth == 0:
+                return place + 1
+            brackets &= brackets - _1
+        in_string = _0 - (strings >> _LAST)
+        at += _BLOCK
+    if in_string != _0:
+        at = _skip_string(text, at - 1, length)
+    return _skip_bytes(text, at, length, depth)
+
+
+@kernel
+def _brackets(address: int):  # type: ignore[no-untyped-def]
+    """The places of brackets among the 64 bytes at an address, one bit each."""
+    opening = places_of_byte(address, _OPEN) | places_of_byte(address, _OPEN_LIST)
+    return opening | places_of_byte(address, _CLOSE) | places_of_byte(address, _CLOSE_LIST)
+
+
+@kernel
+def _between_quotes(quotes):  # type: ignore[no-untyped-def]
+    """From the places of quotes those from each odd one up to the next: a bit is the xor of all bits up to it."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        quotes ^= quotes << np.uint64(shift)
+    return quotes
+
+
+@kernel
+def _skip_bytes(text: int, at: int, length: int, depth: int) -> int:
+    """The offset after the bracket that closes `depth` open ones, or UNUSUAL. at: outside of strings, or negative."""
+    while 0 <= at < length:
         byte = load_byte(text + at)
         if byte == _QUOTE:
             at = _skip_string(text, at, length)
-            if at < 0:
-                return UNUSUAL
             continue
         at += 1
         if byte == _OPEN or byte == _OPEN_LIST:
@@ -167,13 +227,15 @@ def _has_escape(text: int, start: int, behind: int) -> bool:
 
 
 @kernel
-def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room: int, span: int) -> int:
-    """Note the bounds of the first `room` elements of the array at `at`. Returns the number of elements, or UNUSUAL.
+def _list_elements(text: int, at: int, length: int, bounds: int, room: int, data: int, span: int) -> int:
+    """Take the first `room` elements of the array at `at`. Returns the number of elements, or UNUSUAL.
 
-    span: address of three i64: where the array begins and ends, and whether an element is a string.
+    bounds, data, span: as in `take_elements`.
     """
     store_i64(span, at)
     store_i64(span + 16, 0)
+    store_i64(bounds, 0)
+    filled = 0
     at = _skip_space(text, at + 1, length)
     count = 0
     if _byte_at(text, at, length) != _CLOSE_LIST:
@@ -184,10 +246,11 @@ def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room
             at = _skip_value(text, at, length)
             if at < 0:
                 return UNUSUAL
-            if count < room:
-                store_i64(starts + 8 * count, start)
-                store_i64(ends + 8 * count, at)
             count += 1
+            if count <= room:
+                _copy(text + start, text + at, data + filled)
+                filled += at - start
+                store_i64(bounds + 8 * count, filled)
             at = _skip_space(text, at, length)
             byte = _byte_at(text, at, length)
             if byte == _CLOSE_LIST:
@@ -200,12 +263,14 @@ def _list_elements(text: int, at: int, length: int, starts: int, ends: int, room
 
 
 @kernel
-def note_elements(
-    text: int, length: int, name: int, name_length: int, starts: int, ends: int, room: int, span: int
+def take_elements(
+    text: int, length: int, name: int, name_length: int, bounds: int, room: int, data: int, span: int
 ) -> int:
-    """Note the bounds of the elements of the array under the name. Returns the number of elements, or UNUSUAL.
+    """Copy the elements of the array under the name one behind the other. Returns how many there are, or UNUSUAL.
 
-    starts, ends: addresses of i64[room]; later elements are only counted. span: as in `_list_elements`.
+    bounds: address of i64[room+1], where they then begin and end; later elements are only counted. data: address of
+    u8[length], where they are copied to. span: address of three i64: where the array begins and ends, and whether an
+    element is a string.
     """
     at = _skip_space(text, 0, length)
     if _byte_at(text, at, length) != _OPEN:
@@ -225,7 +290,7 @@ def note_elements(
         if _is_key(text, start, behind, name, name_length):
             if count >= 0 or _byte_at(text, at, length) != _OPEN_LIST:
                 return UNUSUAL
-            count = _list_elements(text, at, length, starts, ends, room, span)
+            count = _list_elements(text, at, length, bounds, room, data, span)
             if count < 0:
                 return UNUSUAL
             at = load_i64(span + 8)

@@ -79,7 +79,7 @@ def _take_category(context, field, text, length, even):  # type: ignore[no-untyp
     if length > load_i64(context + lay.CTX_MAX_VALUE_BYTES):
         return False
     key = category_key(context, field, text, length, even)
-    return emit(context, load_i64(field + lay.FIELD_WATCH), key, 1.0)
+    return emit(context, load_i64(field + lay.FIELD_WATCH), load_i64(field + lay.FIELD_COUNTED), key, 1.0)
 
 
 @inlined
@@ -109,7 +109,8 @@ def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
     if take == lay.TAKE_ROLE:
         return FAIL
     key = load_u64(field + (lay.FIELD_TRUE_KEY if letter == 0x74 else lay.FIELD_FALSE_KEY))
-    return behind if emit(context, load_i64(field + lay.FIELD_WATCH), key, 1.0) else FAIL
+    taken = emit(context, load_i64(field + lay.FIELD_WATCH), load_i64(field + lay.FIELD_COUNTED), key, 1.0)
+    return behind if taken else FAIL
 
 
 @inlined

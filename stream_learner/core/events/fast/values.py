@@ -103,7 +103,7 @@ def take_number(context: int, field: int, value: float) -> bool:
         value = 1.0
     if value == 0.0:
         store_i64(context + lay.CTX_ZEROS, 1)
-    return emit(context, load_i64(field + lay.FIELD_WATCH), key, value)
+    return emit(context, load_i64(field + lay.FIELD_WATCH), load_i64(field + lay.FIELD_COUNTED), key, value)
 
 
 @inlined

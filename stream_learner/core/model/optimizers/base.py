@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.model.optimizers import settings
 from stream_learner.core.model.optimizers.lanes import LOCAL_BYTES, LONGEST_ROW, PLANE_BYTES, SCRATCH_BYTES
+from stream_learner.core.model.table.kernels import Resolver
 
 ROW_BYTES: Final = 64
 MOST_SCALARS: Final = 128
@@ -60,6 +61,10 @@ class Optimizer:
         """Whether it predicts and learns by the range of the labels seen so far, when it learns by this loss."""
         return loss == "squared"
 
+    def resolver(self) -> Resolver | None:
+        """See `Fold`; by default None."""
+        return None
+
     def end_pass(self, scalars: NDArray[np.float64]) -> None:
         """Count the end of a pass over the data in `scalars`, where a learning rate depends on it."""
 
@@ -75,6 +80,11 @@ class Fold(Protocol):
     def weights(self, columns: NDArray[np.float64], scalars: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights f64[r] of rows f64[r, ncols], brought up to date with the scalars: the same bits as the fold
         predicts with.
+        """
+
+    def resolver(self) -> Resolver | None:
+        """What finds the rows of keys and does at once what `prepare` does, for `WeightTable.resolve`, which then says
+        what `prepare` returns; None where `prepare` must be called.
         """
 
     def prepare(self, local: int, count: int, scalars: int) -> int:

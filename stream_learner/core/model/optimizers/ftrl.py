@@ -25,14 +25,16 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import (
     address_of,
     load_f64,
     load_f64_at,
+    load_i64,
     load_u16,
     store_f64,
     store_f64_at,
+    store_i64,
 )
 from stream_learner.core.model.losses import LOGISTIC, label_read, margin_read, slope
 from stream_learner.core.model.optimizers.base import Optimizer
@@ -45,13 +47,24 @@ from stream_learner.core.model.optimizers.lanes import (
     W,
     X,
     dot,
+    dot_with_ones,
     gather,
+    only_ones,
     padded,
     scatter,
     spread_values,
 )
 from stream_learner.core.model.optimizers.record import RECORD_FIELDS, is_learned, label_range, opened, set_label_range
 from stream_learner.core.model.optimizers.settings import L1, L2, Alpha, Beta
+from stream_learner.core.model.table.kernels import (
+    AHEAD,
+    Resolver,
+    ask_for_row,
+    columns_at,
+    copy_columns,
+    find_or_insert,
+    row_bytes,
+)
 
 _INVERSE_ALPHA, _BETA, _L1, _L2 = range(4)
 _LARGEST: Final = float(np.finfo(np.float64).max)
@@ -76,37 +89,81 @@ def _weights(columns: int, count: int, parameters: int, out: int) -> None:
 
 
 @kernel
-def _prepare(local: int, count: int, parameters: int) -> int:
-    """Fill w and sqrt n of local rows whose z and n are there; returns the number of non-zero weights."""
+def _complete(row: int, parameters: int) -> bool:
+    """Fill w and sqrt n of a local row whose z and n are there; returns whether w is not 0."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
     l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
+    root_n = np.sqrt(load_f64_at(row, 16))
+    w = _weight(load_f64_at(row, 8), root_n, inverse_alpha, beta, l1, l2)
+    store_f64_at(row, 0, w)
+    store_f64_at(row, 24, root_n)
+    return w != 0.0
+
+
+@kernel
+def _prepare(local: int, count: int, parameters: int) -> int:
+    """Complete local rows; returns the number of non-zero weights."""
     nonzero = 0
     for i in range(count):
-        row = LOCAL_BYTES * i
-        root_n = np.sqrt(load_f64_at(local, row + 16))
-        w = _weight(load_f64_at(local, row + 8), root_n, inverse_alpha, beta, l1, l2)
-        store_f64_at(local, row, w)
-        store_f64_at(local, row + 24, root_n)
-        nonzero += w != 0.0
+        nonzero += _complete(local + LOCAL_BYTES * i, parameters)
     return nonzero
 
 
 @kernel
+def _resolve(
+    directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, parameters: int
+) -> tuple[int, int]:
+    """`table.kernels.resolve` and `_prepare` in one pass: how many keys were done, and how many of them have a weight.
+
+    The arithmetic is done while the processor waits for the memory of the rows.
+    """
+    size = row_bytes(len(shape))
+    nonzero = 0
+    for i in range(count + AHEAD):
+        if i < count:
+            store_i64(rows + 8 * i, ask_for_row(directory, load_i64(keys + 8 * i), size))
+        done = i - AHEAD
+        if done < 0:
+            continue
+        row = find_or_insert(directory, load_i64(keys + 8 * done), load_i64(rows + 8 * done), shape)
+        if row == 0:
+            return done, nonzero
+        store_i64(rows + 8 * done, row)
+        copy_columns(columns_at(row), columns_at(local + LOCAL_BYTES * done), shape)
+        nonzero += _complete(local + LOCAL_BYTES * done, parameters)
+    return count, nonzero
+
+
+@inlined
+def _step(scratch: int, o: int, g: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> bool:
+    """One step on w, z, n, sqrt n at offset o of their planes; False if z or n is no longer finite."""
+    n = load_f64_at(scratch, B + o) + g * g
+    root_n = np.sqrt(n)
+    sigma = (root_n - load_f64_at(scratch, C + o)) * inverse_alpha
+    z = load_f64_at(scratch, A + o) + (g - sigma * load_f64_at(scratch, W + o))
+    store_f64_at(scratch, W + o, _weight(z, root_n, inverse_alpha, beta, l1, l2))
+    store_f64_at(scratch, A + o, z)
+    store_f64_at(scratch, B + o, n)
+    store_f64_at(scratch, C + o, root_n)
+    return (abs(z) <= _LARGEST) & (n <= _LARGEST)
+
+
+@kernel
 def _update(scratch: int, length: int, d: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> bool:
-    """One step on the planes w, z, n, sqrt n of `length` features; False if a z or n is no longer finite."""
+    """One step on the planes of `length` features; False if a z or n is no longer finite."""
     finite = True
-    for j in range(min(length, LONGEST_ROW)):
-        o = 8 * j
-        g = d * load_f64_at(scratch, X + o)
-        n = load_f64_at(scratch, B + o) + g * g
-        root_n = np.sqrt(n)
-        sigma = (root_n - load_f64_at(scratch, C + o)) * inverse_alpha
-        z = load_f64_at(scratch, A + o) + (g - sigma * load_f64_at(scratch, W + o))
-        finite &= (abs(z) <= _LARGEST) & (n <= _LARGEST)
-        store_f64_at(scratch, W + o, _weight(z, root_n, inverse_alpha, beta, l1, l2))
-        store_f64_at(scratch, A + o, z)
-        store_f64_at(scratch, B + o, n)
-        store_f64_at(scratch, C + o, root_n)
+    for j in range(min(padded(length), LONGEST_ROW)):
+        g = d * load_f64_at(scratch, X + 8 * j)
+        finite &= _step(scratch, 8 * j, g, inverse_alpha, beta, l1, l2)
+    return finite
+
+
+@kernel
+def _update_ones(scratch: int, length: int, d: float, inverse_alpha: float, beta: float, l1: float, l2: float) -> bool:
+    """`_update` where every x is 1, and 0 in the padding."""
+    finite = True
+    for j in range(min(padded(length), LONGEST_ROW)):
+        finite &= _step(scratch, 8 * j, d if j < length else 0.0, inverse_alpha, beta, l1, l2)
     return finite
 
 
@@ -124,11 +181,16 @@ def _fold(
         length = np.int64(load_u16(fields.row_len + 2 * e))
         row = fields.indices + 2 * first
         gather(local, row, length, scratch)
-        exception = spread_values(fields, scratch, first, length, exception)
+        ones = only_ones(fields, first, length, exception)
+        if ones:
+            margin = dot_with_ones(scratch, padded(length))
+        else:
+            exception = spread_values(fields, scratch, first, length, exception)
+            margin = dot(scratch, padded(length))
         first += length
         y, h = label_read(loss, load_f64(fields.labels + 8 * e)), load_f64(fields.importances + 8 * e)
         seen_low, seen_high = (min(low, y), max(high, y)) if y == y else (low, high)
-        p = margin_read(loss, option, dot(scratch, padded(length)), seen_low, seen_high)
+        p = margin_read(loss, option, margin, seen_low, seen_high)
         if not is_learned(fields.learned, e):
             low, high = seen_low, seen_high
             store_f64(margins + 8 * e, p)
@@ -136,7 +198,11 @@ def _fold(
         d = h * slope(loss, option, p, y)
         good = (y == y) & (h >= 0.0) & (h <= _LARGEST)
         good &= (abs(p) <= _LARGEST) & (abs(d) <= _LARGEST)
-        if good and _update(scratch, padded(length), d, inverse_alpha, beta, l1, l2):
+        if good and ones:
+            good = _update_ones(scratch, length, d, inverse_alpha, beta, l1, l2)
+        elif good:
+            good = _update(scratch, length, d, inverse_alpha, beta, l1, l2)
+        if good:
             scatter(local, row, length, scratch)
             low, high = seen_low, seen_high
             store_f64(margins + 8 * e, p)
@@ -177,6 +243,17 @@ class FtrlProximal(Optimizer):
         _weights(address_of(columns), len(columns), address_of(parameters), address_of(out))
         return out
 
+    def resolver(self) -> Resolver:
+        """`_resolve`, which computes weight and sqrt n of each local row as it finds its row."""
+        parameters = self._parameters()
+
+        def resolve(
+            directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int
+        ) -> tuple[int, int]:
+            return _resolve(directory, keys, count, shape, rows, local, address_of(parameters))
+
+        return resolve
+
     def prepare(self, local: int, count: int, scalars: int) -> int:
         """Compute weight and sqrt n of each local row; returns how many weights are not 0."""
         parameters = self._parameters()
@@ -192,6 +269,7 @@ def warm() -> None:
     """Compile every kernel of this module."""
     optimizer = FtrlProximal()
     record, local, scalars = np.zeros(RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
+    optimizer.resolver()(0, 0, 0, (0, 0), 0, 0)
     optimizer.weights(np.zeros((1, 2)), scalars)
     optimizer.prepare(address_of(local), 1, address_of(scalars))
     optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, 0.0, address_of(scalars), 0)

@@ -200,6 +200,9 @@ class GeneralFold:
         _weights(self._rule, address_of(columns), len(columns), row_bytes, sc, self._parameters, address_of(out))
         return out
 
+    def resolver(self) -> None:
+        """None: `prepare` goes through the local rows."""
+
     def prepare(self, local: int, count: int, scalars: int) -> int:
         """Compute the weight of each local row, by the `weight` kernel of the rule."""
         return int(_prepare(self._rule, local, count, scalars + _OWN, self._parameters))

@@ -161,6 +161,12 @@ def spread_values(record: Record, scratch: int, first: int, length: int, excepti
 
 
 @kernel
+def only_ones(record: Record, first: int, length: int, exception: int) -> bool:
+    """Whether the features at first .. first + length have the value 1; `exception` as `spread_values` takes it."""
+    return exception == record.exceptions or load_u32(record.positions + 4 * exception) >= first + length
+
+
+@kernel
 def dot(scratch: int, length: int) -> float:
     """w.x over the planes: lane j takes the features i = j mod 8 in order."""
     l0 = l1 = l2 = l3 = l4 = l5 = l6 = l7 = 0.0
@@ -174,4 +180,21 @@ def dot(scratch: int, length: int) -> float:
         l5 += load_f64_at(scratch, W + o + 40) * load_f64_at(scratch, X + o + 40)
         l6 += load_f64_at(scratch, W + o + 48) * load_f64_at(scratch, X + o + 48)
         l7 += load_f64_at(scratch, W + o + 56) * load_f64_at(scratch, X + o + 56)
+    return sum_lanes(l0, l1, l2, l3, l4, l5, l6, l7)
+
+
+@kernel
+def dot_with_ones(scratch: int, length: int) -> float:
+    """`dot` where every x is 1: the same bits, without the x plane."""
+    l0 = l1 = l2 = l3 = l4 = l5 = l6 = l7 = 0.0
+    for j in range(0, length, 8):
+        o = 8 * j
+        l0 += load_f64_at(scratch, W + o)
+        l1 += load_f64_at(scratch, W + o + 8)
+        l2 += load_f64_at(scratch, W + o + 16)
+        l3 += load_f64_at(scratch, W + o + 24)
+        l4 += load_f64_at(scratch, W + o + 32)
+        l5 += load_f64_at(scratch, W + o + 40)
+        l6 += load_f64_at(scratch, W + o + 48)
+        l7 += load_f64_at(scratch, W + o + 56)
     return sum_lanes(l0, l1, l2, l3, l4, l5, l6, l7)

@@ -50,6 +50,6 @@ grow, the clean rows touched longest ago leave it, a quarter of its rows at once
 of a record before any row is fetched; else a row could be fetched and leave before it is used. If too many rows are
 dirty, the fold waits for a checkpoint (`BoundedWeightTable.must_checkpoint`).
 
-Read `rows`, `kernels`, `regions`, `table`, then `eviction` and `bounded`. `core.model.fold` writes to the table;
-`roles.learner` takes the changes.
+Read `rows`, `kernels`, `changes`, `regions`, `table`, then `eviction` and `bounded`. `core.model.fold` writes to the
+table; `roles.learner` takes the changes.
 """

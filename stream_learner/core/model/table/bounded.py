@@ -169,11 +169,6 @@ class BoundedWeightTable(WeightTable):
             total += int(kernels.sum_digests(address_of(keys), address_of(columns), len(keys), self.ncols))
         return total % (1 << 64)
 
-    def resolve(self, keys: int, count: int, rows: int, local: int = 0, local_bytes: int = 0) -> None:
-        """The slots of keys. Rows that are not in memory are fetched before the keys are inserted."""
-        self._bring(keys, count, rows)
-        self._find_or_insert(keys, count, rows, local, local_bytes)
-
     def known(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """The keys that have a row. Rows that are not in memory are fetched, since they are resolved next."""
         addresses = np.empty(len(keys), np.int64)
@@ -196,12 +191,9 @@ class BoundedWeightTable(WeightTable):
         rows = self._cold.fetch(wanted)
         self.missed += len(wanted)
         self.fetched += len(rows)
-        keys, columns, touched = (np.ascontiguousarray(part) for part in (rows.keys, rows.columns, rows.touched))
-        addresses, counted = np.empty(len(keys), np.int64), np.zeros(1, np.int64)
-        self._find_or_insert(address_of(keys), len(keys), address_of(addresses), 0, 0)
-        arrays = address_of(columns), address_of(touched), address_of(counted)
-        # Neither its count nor its growth of the digest is used: fetched rows are in both since they changed first.
-        kernels.fill_rows(address_of(addresses), len(keys), self._shape, *arrays)
+        # Fetched rows are in the count and in the digest since they changed first.
+        keys, touched = np.ascontiguousarray(rows.keys), np.ascontiguousarray(rows.touched)
+        self._set(keys, np.ascontiguousarray(rows.columns), touched)
 
     def _rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """The rows of keys. Cold rows are copied, and do not come into memory."""
@@ -234,7 +226,9 @@ class BoundedWeightTable(WeightTable):
         if len(rows) and rows.touched.min() <= self._cold.tick:
             raise ValueError(f"rows up to tick {self._cold.tick} are cold rows, and cannot be loaded")
         for start in range(0, max(1, len(rows)), _BATCH):
-            super().load(rows.part(start, start + _BATCH))
+            part = rows.part(start, start + _BATCH)
+            self.known(np.ascontiguousarray(part.keys, np.uint64))  # cold rows among them come into memory
+            super().load(part)
 
     def _keys_after(self, tick: int) -> NDArray[np.uint64]:
         keys = super()._keys_after(tick)

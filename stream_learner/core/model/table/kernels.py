@@ -22,6 +22,7 @@ over columns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,6 @@ from numba.extending import register_jitable
 
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
-    load_byte,
     load_i64,
     load_u64,
     prefetch_for_write,
@@ -48,8 +48,13 @@ USED: Final = 4
 NEVER: Final = -1
 """`touched` of a row that was inserted but never changed."""
 
-_AHEAD = 24
-"""So many keys ahead of the one it works on, a loop asks for the memory of its row."""
+AHEAD = 24
+"""So many keys ahead of the one that it works on, a loop asks for the memory of its row."""
+_CACHE_LINE = 64
+
+Resolver = Callable[[int, int, int, tuple[int, ...], int, int], tuple[int, int]]
+"""Does what `resolve` does for local rows of a length that it knows, and completes them. Returns beside the number of
+keys done how many of the rows done have a weight that is not 0."""
 _HASH_BITS = 0xFFFFFFFF
 
 
@@ -119,7 +124,7 @@ def _copy_row(source: int, target: int, size: int) -> None:
 
 
 @kernel
-def _copy_columns(source: int, target: int, shape: tuple[int, ...]) -> None:
+def copy_columns(source: int, target: int, shape: tuple[int, ...]) -> None:
     for c in range(len(shape)):
         store_i64(target + 8 * c, load_i64(source + 8 * c))
 
@@ -140,8 +145,11 @@ def count_incoming(directory: int, keys: int, count: int, incoming: int) -> bool
 
 
 @kernel
-def _insert(directory: int, key: int, row: int, shape: tuple[int, ...]) -> int:
-    """Find the key from `row` on, or make it a row at the first empty slot; 0 if there is neither."""
+def _insert(directory: int, key: int, row: int, shape: tuple[int, ...], within: bool) -> int:
+    """Find the key from `row` on, or make it a row at the first empty slot; 0 if there is neither.
+
+    within: make no row beyond those that the sub-table is allowed.
+    """
     size = row_bytes(len(shape))
     end = _end(directory, key, size)
     found = load_i64(row)
@@ -151,11 +159,37 @@ def _insert(directory: int, key: int, row: int, shape: tuple[int, ...]) -> int:
             return 0
         found = load_i64(row)
     if found == 0:
+        sub = _sub_table(key)
+        used = load_i64(_entry(directory, USED, sub))
+        if within and used >= load_i64(_entry(directory, ALLOWED, sub)):
+            return 0
         store_i64(row, key)
         store_i64(touched_at(row, len(shape)), NEVER)
-        used = _entry(directory, USED, _sub_table(key))
-        store_i64(used, load_i64(used) + 1)
+        store_i64(_entry(directory, USED, sub), used + 1)
     return row
+
+
+@kernel
+def ask_for_row(directory: int, key: int, size: int) -> int:
+    """Ask for the memory of a key's home slot and of the slots after it; returns the address of the home slot."""
+    home = _home(directory, key, size)
+    prefetch_for_write(home)
+    prefetch_for_write(home + _CACHE_LINE)
+    return home
+
+
+@kernel
+def find_or_insert(directory: int, key: int, home: int, shape: tuple[int, ...]) -> int:
+    """The row of a key, made if there is none; 0 if it cannot be.
+
+    Most rows lie in one of the first three slots, which are looked at without a branch: the processor cannot foresee
+    which it is. There are always so many spare slots that all three can be read.
+    """
+    size = row_bytes(len(shape))
+    beyond_first = load_i64(home) != key
+    beyond_second = beyond_first & (load_i64(home + size) != key)
+    row = home + size * beyond_first + size * beyond_second
+    return row if load_i64(row) == key else _insert(directory, key, home, shape, False)
 
 
 @kernel
@@ -166,26 +200,21 @@ def resolve(
 
     Local rows are `local_bytes` apart; local = 0 copies nothing. Returns how many keys were done: fewer than `count`
     when a sub-table has run out of spare slots at that key. The caller has made sure that rows used stay below the
-    capacity.
+    capacity. FTRL-Proximal has a kernel of its own that does the same.
     """
     size = row_bytes(len(shape))
-    for i in range(count + _AHEAD):
+    for i in range(count + AHEAD):
         if i < count:
-            home = _home(directory, load_i64(keys + 8 * i), size)
-            prefetch_for_write(home)
-            store_i64(rows + 8 * i, home)
-        done = i - _AHEAD
+            store_i64(rows + 8 * i, ask_for_row(directory, load_i64(keys + 8 * i), size))
+        done = i - AHEAD
         if done < 0:
             continue
-        key = load_i64(keys + 8 * done)
-        row = load_i64(rows + 8 * done)
-        if load_i64(row) != key:
-            row = _insert(directory, key, row, shape)
-            if row == 0:
-                return done
-            store_i64(rows + 8 * done, row)
+        row = find_or_insert(directory, load_i64(keys + 8 * done), load_i64(rows + 8 * done), shape)
+        if row == 0:
+            return done
+        store_i64(rows + 8 * done, row)
         if local != 0:
-            _copy_columns(columns_at(row), columns_at(local + done * local_bytes), shape)
+            copy_columns(columns_at(row), columns_at(local + done * local_bytes), shape)
     return count
 
 
@@ -195,8 +224,8 @@ def find(directory: int, keys: int, count: int, ncols: int, rows: int) -> int:
     size = row_bytes(ncols)
     present = 0
     for i in range(count):
-        if i + _AHEAD < count:
-            prefetch_for_write(_home(directory, load_i64(keys + 8 * (i + _AHEAD)), size))
+        if i + AHEAD < count:
+            prefetch_for_write(_home(directory, load_i64(keys + 8 * (i + AHEAD)), size))
         key = load_i64(keys + 8 * i)
         row = _home(directory, key, size)
         end = _end(directory, key, size)
@@ -339,53 +368,12 @@ def rows_between(directory: int, low: int, high: int, slots: int, ncols: int, ou
 
 
 @kernel
-def write_back(
-    rows: int, count: int, shape: tuple[int, ...], local: int, local_bytes: int, tick: int, since: int, lists: int
-) -> int:
-    """Carry changed columns from local rows to the table's, and list the keys of the rows that changed.
-
-    `since` is int64[2]: the last checkpoint's and the last publication's tick. A key whose row was not yet touched
-    after one of them is appended to that one's list (uint64[...]). `lists` is int64[4]: the end addresses of both
-    lists, which move on; then two counts that grow, of the rows changed for the first time and of the local rows whose
-    weight is not 0. Returns by how much the sum of row digests grew, modulo 2^64.
-    """
-    ncols = len(shape)
-    grown = np.uint64(0)
-    nonzero = 0
-    for i in range(count):
-        if i + _AHEAD < count:
-            prefetch_for_write(load_i64(rows + 8 * (i + _AHEAD)))
-        row = load_i64(rows + 8 * i)
-        source = columns_at(local + i * local_bytes)
-        nonzero += (load_i64(local + i * local_bytes) << 1) != 0
-        change = 0
-        for c in range(ncols):
-            change |= load_i64(columns_at(row) + 8 * c) ^ load_i64(source + 8 * c)
-        if change == 0:
-            continue
-        key = load_u64(row)
-        grown += row_digest_change(key, columns_at(row), source, shape)
-        _copy_columns(source, columns_at(row), shape)
-        touched = load_i64(touched_at(row, ncols))
-        for which in range(2):
-            if touched <= load_i64(since + 8 * which) < tick:
-                end = load_i64(lists + 8 * which)
-                store_u64(end, key)
-                store_i64(lists + 8 * which, end + 8)
-        if touched < 0:
-            store_i64(lists + 16, load_i64(lists + 16) + 1)
-        store_i64(touched_at(row, ncols), tick)
-    store_i64(lists + 24, load_i64(lists + 24) + nonzero)
-    return grown
-
-
-@kernel
 def known(directory: int, keys: int, count: int, ncols: int, out: int) -> None:
     """Set u8[count] at `out` to 1 for each key whose row is here and was touched, else to 0."""
     size = row_bytes(ncols)
     for i in range(count):
-        if i + _AHEAD < count:
-            prefetch_for_write(_home(directory, load_i64(keys + 8 * (i + _AHEAD)), size))
+        if i + AHEAD < count:
+            prefetch_for_write(_home(directory, load_i64(keys + 8 * (i + AHEAD)), size))
         key = load_i64(keys + 8 * i)
         row = _home(directory, key, size)
         end = _end(directory, key, size)
@@ -396,50 +384,36 @@ def known(directory: int, keys: int, count: int, ncols: int, out: int) -> None:
 
 
 @kernel
-def count_untouched(rows: int, count: int, ncols: int) -> int:
-    """How many of the rows, whose addresses are at `rows`, were never touched."""
-    untouched = 0
-    for i in range(count):
-        untouched += load_i64(touched_at(load_i64(rows + 8 * i), ncols)) < 0
-    return untouched
+def load(directory: int, keys: int, count: int, shape: tuple[int, ...], columns: int, touched: int, grown: int) -> int:
+    """Find or insert every key, and set its columns and touched from f64[count, ncols] and i64[count].
 
-
-@kernel
-def claim(rows: int, count: int, ncols: int, wanted: int, tick: int, since: int, lists: int) -> None:
-    """Touch the rows that were never touched, of those that u8[count] at `wanted` marks, though no column changed.
-
-    `since` and `lists` are as of `write_back`: the keys go on the lists, and the first count grows.
-    """
-    for i in range(count):
-        row = load_i64(rows + 8 * i)
-        if load_byte(wanted + i) == 0 or load_i64(touched_at(row, ncols)) >= 0:
-            continue
-        for which in range(2):
-            if load_i64(since + 8 * which) < tick:
-                end = load_i64(lists + 8 * which)
-                store_i64(end, load_i64(row))
-                store_i64(lists + 8 * which, end + 8)
-        store_i64(lists + 16, load_i64(lists + 16) + 1)
-        store_i64(touched_at(row, ncols), tick)
-
-
-@kernel
-def fill_rows(rows: int, count: int, shape: tuple[int, ...], columns: int, touched: int, fresh: int) -> int:
-    """Set columns and touched of rows from f64[count, ncols] and i64[count]; returns the growth of the digests' sum.
-
-    int64[1] at `fresh` counts the rows that had never been changed.
+    int64[2] at `grown` grows by the number of rows that had never been changed, and by what the digests' sum grew
+    (modulo 2^64). Returns how many keys were done: fewer than `count` at a key that needs a row, where its sub-table
+    has as many as it may have, or is out of spare slots.
     """
     ncols = len(shape)
-    grown = np.uint64(0)
-    for i in range(count):
-        row = load_i64(rows + 8 * i)
-        source = columns + 8 * i * ncols
-        grown += row_digest_change(load_u64(row), columns_at(row), source, shape)
-        _copy_columns(source, columns_at(row), shape)
+    size = row_bytes(ncols)
+    digest = np.uint64(0)
+    fresh = done = 0
+    while done < count:
+        if done + AHEAD < count:
+            prefetch_for_write(_home(directory, load_i64(keys + 8 * (done + AHEAD)), size))
+        key = load_i64(keys + 8 * done)
+        row = _insert(directory, key, _home(directory, key, size), shape, True)
+        if row == 0:
+            break
+        source = columns + 8 * done * ncols
         if load_i64(touched_at(row, ncols)) < 0:
-            store_i64(fresh, load_i64(fresh) + 1)
-        store_i64(touched_at(row, ncols), load_i64(touched + 8 * i))
-    return grown
+            fresh += 1
+            digest += row_digest(load_u64(row), source, ncols)
+        else:
+            digest += row_digest_change(load_u64(row), columns_at(row), source, shape)
+        copy_columns(source, columns_at(row), shape)
+        store_i64(touched_at(row, ncols), load_i64(touched + 8 * done))
+        done += 1
+    store_i64(grown, load_i64(grown) + fresh)
+    store_u64(grown + 8, load_u64(grown + 8) + digest)
+    return done
 
 
 @kernel

@@ -41,6 +41,7 @@ SMALL_ROWS: Final = 1 << 20
 EXPECTED_SLACK: Final = 1.02
 SMALLEST_CAPACITY: Final = 16
 SPARE_SLOTS: Final = 64
+LEAST_RELEASED_BYTES: Final = 64 * 1024
 
 
 class Region:
@@ -53,7 +54,12 @@ class Region:
         self.address = int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
 
     def release(self, address: int, size_bytes: int) -> None:
-        """Give the pages that lie within a part back to the system, where it can take them. Their content is lost."""
+        """Give the pages that lie within a part back to the system, where it can take them. Their content is lost.
+
+        A small part stays until the whole region goes.
+        """
+        if size_bytes < LEAST_RELEASED_BYTES:
+            return
         start = address - self.address
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (start + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -92,10 +98,8 @@ class Generation:
         starts = self.region.address + ends - slots * slot_bytes
         self.directory = np.stack([starts, capacity, slots, (capacity * MAX_LOAD).astype(np.int64)])
         """int64[4, 256]: what the directory of `SubTables` says of each sub-table once it has moved here."""
-
-    def extent(self, sub: int) -> Extent:
-        """The room of one sub-table."""
-        return Extent(*self.directory[:, sub].tolist())
+        self.extents = [Extent(*extent) for extent in self.directory.T.tolist()]
+        """The same by sub-table."""
 
 
 def growth_of(rows: NDArray[Any]) -> float:
@@ -125,6 +129,10 @@ class SubTables:
     def held_bytes(self) -> int:
         """Memory in use. What no sub-table has moved to yet is mapped, but takes no memory."""
         return int(self.directory[SLOTS].sum()) * self._slot_bytes
+
+    def is_full(self, sub: int) -> bool:
+        """Whether a sub-table has as many rows as it may have."""
+        return bool(self.directory[USED, sub] >= self.directory[ALLOWED, sub])
 
     def reserve(self, incoming: NDArray[np.int64]) -> None:
         """Make room for int64[256] more rows; rows may move."""
@@ -167,7 +175,7 @@ class SubTables:
 
     def _move(self, sub: int) -> None:
         """Move a sub-table to the newest generation, or to a region of its own if its room there is too small."""
-        extent = self._next.extent(sub)
+        extent = self._next.extents[sub]
         self._waiting[sub] = False
         if not self._copy(sub, self._next.region, extent):
             self._next.region.release(extent.address, extent.slots * self._slot_bytes)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.memory import address_of
-from stream_learner.core.model.table import kernels
-from stream_learner.core.model.table.kernels import NEVER, SUB_TABLES
+from stream_learner.core.model.table import changes, kernels
+from stream_learner.core.model.table.kernels import NEVER, SUB_TABLES, Resolver
 from stream_learner.core.model.table.regions import SubTables
 from stream_learner.core.model.table.rows import StateRows, joined
 
@@ -106,30 +106,41 @@ class WeightTable:
         The addresses hold until the next call that can insert. Keys must not be 0, and not repeat. With `local`, the
         columns are copied into local rows there, `local_bytes` apart (`kernels` has their layout).
         """
-        if not kernels.count_incoming(self._directory, keys, count, self._incoming_at):
-            self._tables.reserve(self._incoming)
-        self._find_or_insert(keys, count, rows, local, local_bytes)
 
-    def _find_or_insert(self, keys: int, count: int, rows: int, local: int, local_bytes: int) -> None:
-        """`resolve`, after room was made for the keys."""
-        done = kernels.resolve(self._directory, keys, count, self._shape, rows, local, local_bytes)
+        def resolver(
+            directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int
+        ) -> tuple[int, int]:
+            return kernels.resolve(directory, keys, count, shape, rows, local, local_bytes), 0
+
+        self.resolve_by(resolver, keys, count, rows, local)
+
+    def resolve_by(self, resolver: Resolver, keys: int, count: int, rows: int, local: int) -> int:
+        """`resolve` into local rows that `resolver` completes; returns how many have a weight that is not 0."""
+        self._bring(keys, count, rows)
+        done, nonzero = resolver(self._directory, keys, count, self._shape, rows, local)
         while done < count:
             self._tables.widen(int(kernels.sub_table_at(keys + 8 * done)))
-            done = kernels.resolve(self._directory, keys, count, self._shape, rows, local, local_bytes)
+            done, nonzero = resolver(self._directory, keys, count, self._shape, rows, local)
+        return nonzero
+
+    def _bring(self, keys: int, count: int, rows: int) -> None:
+        """Make room for u64[count] at address `keys`; int64[count] at `rows` is free to work in."""
+        if not kernels.count_incoming(self._directory, keys, count, self._incoming_at):
+            self._tables.reserve(self._incoming)
 
     def write_back(self, rows: int, count: int, local: int, local_bytes: int, tick: int) -> int:
         """Carry changed columns of local rows into the rows just resolved, as changes of `tick`.
 
         Returns how many of the local rows have a weight that is not 0. `check_tick` says which ticks are allowed.
         """
-        for which, changes in enumerate(self._changes):
-            self._ends[which] = changes.room_for(count)
+        for which, listed in enumerate(self._changes):
+            self._ends[which] = listed.room_for(count)
         self._ends[2:] = self.count, 0
         self._last_tick = tick
-        grown = kernels.write_back(rows, count, self._shape, local, local_bytes, tick, self._since_at, self._ends_at)
+        grown = changes.write_back(rows, count, self._shape, local, local_bytes, tick, self._since_at, self._ends_at)
         self._digest = (self._digest + int(grown)) & _MASK
-        for which, changes in enumerate(self._changes):
-            changes.appended_to(int(self._ends[which]))
+        for which, listed in enumerate(self._changes):
+            listed.appended_to(int(self._ends[which]))
         self.count = int(self._ends[2])
         return int(self._ends[3])
 
@@ -144,17 +155,18 @@ class WeightTable:
 
         `wanted` bool[count] marks the rows that this is about. A row that changed before stays as it is.
         """
-        for which, changes in enumerate(self._changes):
-            self._ends[which] = changes.room_for(count)
+        for which, listed in enumerate(self._changes):
+            self._ends[which] = listed.room_for(count)
         self._ends[2:] = self.count, 0
-        kernels.claim(rows, count, self.ncols, address_of(wanted), tick, self._since_at, self._ends_at)
-        for which, changes in enumerate(self._changes):
-            changes.appended_to(int(self._ends[which]))
+        self._last_tick = max(self._last_tick, tick)
+        changes.claim(rows, count, self.ncols, address_of(wanted), tick, self._since_at, self._ends_at)
+        for which, listed in enumerate(self._changes):
+            listed.appended_to(int(self._ends[which]))
         self.count = int(self._ends[2])
 
     def has_untouched(self, rows: int, count: int) -> bool:
         """Whether one of the rows just resolved never changed, nor was claimed."""
-        return bool(kernels.count_untouched(rows, count, self.ncols))
+        return bool(changes.count_untouched(rows, count, self.ncols))
 
     def rows_of(self, keys: NDArray[np.uint64]) -> StateRows:
         """Rows of u64[r] keys, in their order; an absent or never changed key has zeros and touched -1."""
@@ -199,14 +211,34 @@ class WeightTable:
             raise ValueError(f"{keys.shape} keys, {columns.shape} columns and {touched.shape} ticks do not agree")
         if len(keys) and (not keys.all() or touched.min() < 0):
             raise ValueError("a row to load has key 0, or was never touched")
-        addresses = np.empty(len(keys), np.int64)
-        self.resolve(address_of(keys), len(keys), address_of(addresses))
+        fresh, grown = self._set(keys, columns, touched)
         self._last_tick = max(self._last_tick, int(touched.max(initial=NEVER)))
-        self._ends[2] = self.count
-        arrays = address_of(columns), address_of(touched)
-        grown = kernels.fill_rows(address_of(addresses), len(keys), self._shape, *arrays, self._ends_at + 16)
-        self.count = int(self._ends[2])
-        self._digest = (self._digest + int(grown)) & _MASK
+        self.count += fresh
+        self._digest = (self._digest + grown) & _MASK
+
+    def _set(
+        self, keys: NDArray[np.uint64], columns: NDArray[np.float64], touched: NDArray[np.int64]
+    ) -> tuple[int, int]:
+        """Set rows. Returns how many had never changed, and by what the sum of digests grew."""
+        grown, count, width = np.zeros(2, np.int64), len(keys), 8 * self.ncols
+        keys_at, columns_at, touched_at, grown_at = map(address_of, (keys, columns, touched, grown))
+        done = 0
+        while done < count:
+            at, left = keys_at + 8 * done, count - done
+            arrays = columns_at + width * done, touched_at + 8 * done, grown_at
+            done += kernels.load(self._directory, at, left, self._shape, *arrays)
+            if done < count:
+                self._make_room(keys_at + 8 * done, count - done)
+        return int(grown[0]), int(grown[1])
+
+    def _make_room(self, keys: int, count: int) -> None:
+        """Make room for u64[count] at address `keys`, the first of which found none."""
+        sub = int(kernels.sub_table_at(keys))
+        if self._tables.is_full(sub):
+            kernels.count_incoming(self._directory, keys, count, self._incoming_at)
+            self._tables.reserve(self._incoming)
+        else:
+            self._tables.widen(sub)
 
     def restart_changes(self, checkpoint_tick: int, publication_tick: int) -> None:
         """List anew, by a scan, the rows changed after the last checkpoint's and publication's ticks (-1: none).
@@ -219,6 +251,8 @@ class WeightTable:
 
     def _keys_after(self, tick: int) -> NDArray[np.uint64]:
         """Keys of all rows touched after a tick, each once."""
+        if tick >= self._last_tick:
+            return np.empty(0, np.uint64)
         count = kernels.scan_touched(self._directory, self.ncols, tick, 0)
         keys = np.empty(count, np.uint64)
         if count:

@@ -244,6 +244,20 @@ def test_loading_a_row_again_replaces_it() -> None:
     assert table.rows_digest == once.rows_digest
 
 
+def test_rows_that_are_there_take_no_more_memory_when_they_are_loaded_again() -> None:
+    """As deltas are loaded over pages: a table that was told how many rows come neither grows nor counts them twice."""
+    first = random_model(20_000, 3)
+    table = WeightTable(2)
+    table.expect(len(first))
+    load(table, first)
+    held = table.bytes
+    again = {key: ((2.0, float(tick)), tick) for tick, key in enumerate(sorted(first)[::2])}
+    load(table, again)
+    assert (table.bytes, table.count) == (held, len(first))
+    assert all_rows(table) == {**first, **again}
+    assert table.rows_digest == table.rows_digest_full()
+
+
 @pytest.mark.parametrize(
     ("keys", "columns", "touched"),
     [([0], [[1.0, 1.0]], [1]), ([1], [[1.0, 1.0]], [-1]), ([1], [[1.0]], [1]), ([1, 2], [[1.0, 1.0]], [1])],

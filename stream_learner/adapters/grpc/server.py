@@ -1,0 +1,231 @@
+"""Answers the calls of the Open Inference Protocol, in the event loop of the HTTP server.
+
+| HTTP | status of gRPC |
+|---|---|
+| 400 | INVALID_ARGUMENT |
+| 401 | UNAUTHENTICATED |
+| 404 | NOT_FOUND |
+| 500 | INTERNAL |
+| 503 | UNAVAILABLE |
+| 504 | DEADLINE_EXCEEDED |
+
+The library itself refuses a message beyond `serve.max_body`, and calls beyond `serve.max_concurrency`, with
+RESOURCE_EXHAUSTED; and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. It hands a
+call over when its message is complete. A client that sends slowly is therefore bounded by the age of its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from stream_learner.adapters.grpc.infer import infer, parse_request, parsed
+from stream_learner.adapters.grpc.messages import SERVICE, message_class
+from stream_learner.adapters.http import v1, v2
+from stream_learner.adapters.http.connection import PIPELINED
+from stream_learner.adapters.http.gate import GONE, Deadline, Gate
+from stream_learner.adapters.http.models import ServedModel
+from stream_learner.adapters.http.refused import Refused
+from stream_learner.adapters.http.routes import Shared
+from stream_learner.adapters.http.tls import Certificate
+from stream_learner.config.serving import Serve
+from stream_learner.errors import NotReady, PortInUse
+
+LONGEST_REASON = 1_000
+"""Characters of a reason that are sent: clients take trailers of a few KiB."""
+AGE_MS = 10 * 60 * 1000
+"""Clients are asked to connect anew after so long, and cut off `serve.request_timeout` later."""
+_IDENTITY_ONLY = 1
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.NOT_FOUND,
+    500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+@dataclass
+class Call:
+    """One call, as it is counted."""
+
+    protocol: str = "other"
+    name: str = ""
+
+
+Answer = Callable[[bytes, Call], Awaitable[bytes]]
+
+
+class GrpcServer:
+    """Answers from `start` until `close`. Both are called in the event loop."""
+
+    def __init__(self, shared: Shared, gate: Gate, serve: Serve, certificate: Certificate | None) -> None:
+        """gate: counts the calls, and logs what they fail of."""
+        self._shared = shared
+        self._models = shared.models
+        self._limits = shared.limits
+        self._instances = shared.instance_counters()
+        self._gate = gate
+        self._serve = serve
+        self._certificate = certificate
+        self._server: Any = None
+
+    async def start(self) -> None:
+        """Answer from now on. Raises PortInUse."""
+        host, port = self._serve.host, self._serve.grpc_port
+        server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=self._limits.requests)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._certificate is None:
+                server.add_insecure_port(address)
+            else:
+                server.add_secure_port(address, _credentials(self._certificate))
+        except RuntimeError:
+            raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port") from None
+        await server.start()
+        self._server = server
+
+    async def close(self) -> None:
+        """Take no further call, answer those under way, end."""
+        if self._server is not None:
+            await self._server.stop(self._limits.request_s)
+
+    def _options(self) -> list[tuple[str, int]]:
+        request_ms = self._serve.request_timeout_ms
+        return [
+            ("grpc.max_receive_message_length", self._limits.body_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", PIPELINED),
+            ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+            ("grpc.server_handshake_timeout_ms", request_ms),
+            ("grpc.max_connection_idle_ms", self._serve.keep_alive_ms),
+            ("grpc.max_connection_age_ms", AGE_MS),
+            ("grpc.max_connection_age_grace_ms", request_ms),
+            ("grpc.so_reuseport", int(self._serve.workers > 1)),
+        ]
+
+    def _handlers(self) -> dict[str, Any]:
+        return {
+            "ServerLive": self._handler(self._server_live, is_open=True),
+            "ServerReady": self._handler(self._server_ready, is_open=True),
+            "ServerMetadata": self._handler(self._server_metadata),
+            "ModelReady": self._handler(self._model_ready),
+            "ModelMetadata": self._handler(self._model_metadata),
+            "ModelInfer": self._handler(self._model_infer),
+        }
+
+    def _handler(self, answer: Answer, *, is_open: bool = False) -> Any:
+        """A handler of calls, for the library. is_open: whether they need no token."""
+
+        async def handle(body: bytes, context: Any) -> bytes:
+            began_s = time.perf_counter()
+            call, status, reason = Call(), GONE, ""
+            try:
+                if not is_open:
+                    self._admit(context)
+                found = await answer(body, call)
+                status = 200
+                return found
+            except Refused as refused:
+                status, reason = refused.status, refused.reason
+            except NotReady as error:
+                status, reason = 503, str(error)
+            except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
+                self._gate.log_bug(error)
+                status, reason = 500, "the server failed; its log says why"
+            finally:
+                self._gate.count((call.protocol, call.name, status), time.perf_counter() - began_s)
+            await context.abort(_CODES[status], reason[:LONGEST_REASON])
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _admit(self, context: Any) -> None:
+        """Raise Refused (401) without the token."""
+        token = self._shared.token
+        if token is None:
+            return
+        given = dict(context.invocation_metadata()).get("authorization", "")
+        if not token.matches(given.encode("utf-8", "surrogateescape")):
+            raise Refused(401, "a bearer token is needed")
+
+    def _asked_for(self, name: str, call: Call) -> ServedModel:
+        """The model of a name, noted for counting. Raises Refused (404)."""
+        call.name = name if self._models.has(name) else ""
+        return self._models.find(name)
+
+    async def _server_live(self, body: bytes, call: Call) -> bytes:
+        return _encoded("ServerLiveResponse", live=True)
+
+    async def _server_ready(self, body: bytes, call: Call) -> bytes:
+        return _encoded("ServerReadyResponse", ready=not self._models.why_not_ready)
+
+    async def _server_metadata(self, body: bytes, call: Call) -> bytes:
+        return _encoded("ServerMetadataResponse", **v2.server(self._shared.version))
+
+    async def _model_ready(self, body: bytes, call: Call) -> bytes:
+        request = parsed(message_class("ModelReadyRequest"), body)
+        served = self._asked_for(request.name, call)
+        v1.check_served_version(request.name, served, request.version or None)
+        return _encoded("ModelReadyResponse", ready=not served.why_refused)
+
+    async def _model_metadata(self, body: bytes, call: Call) -> bytes:
+        request = parsed(message_class("ModelMetadataRequest"), body)
+        served = self._asked_for(request.name, call)
+        v1.check_served_version(request.name, served, request.version or None)
+        found = v2.metadata(request.name, served)
+        del found["parameters"]  # the message of gRPC has none
+        return _encoded("ModelMetadataResponse", **found)
+
+    async def _model_infer(self, body: bytes, call: Call) -> bytes:
+        call.protocol = "grpc"
+        with self._shared.admission.body() as held:
+            held.grow(len(body))
+            with self._shared.admission.work():
+                deadline = Deadline(self._limits.request_s)
+                try:
+                    return await self._shared.executor.do(len(body), lambda: self._predict(body, call))
+                except asyncio.CancelledError:
+                    if not deadline.expired:
+                        raise
+                    raise Refused(
+                        504, f"not answered within serve.request_timeout, {self._limits.request_s:g} s"
+                    ) from None
+                finally:
+                    deadline.done()
+
+    def _predict(self, body: bytes, call: Call) -> bytes:
+        request = parse_request(body)
+        name = request.model_name
+        self._asked_for(name, call)
+        answer, predictions = infer(self._models.ready(name), request, self._limits.instances)
+        v1.check_version(name, predictions, request.model_version or None)
+        self._instances[name](float(len(predictions.p_click)))
+        return answer
+
+
+def _encoded(message: str, /, **fields: Any) -> bytes:
+    encoded: bytes = message_class(message)(**fields).SerializeToString()
+    return encoded
+
+
+def _credentials(certificate: Certificate) -> Any:
+    """Credentials that follow the certificate's files."""
+    shown = certificate.pair
+
+    def newer() -> Any:
+        nonlocal shown
+        if certificate.pair == shown:
+            return None
+        shown = certificate.pair
+        return grpc.ssl_server_certificate_configuration([shown])
+
+    first = grpc.ssl_server_certificate_configuration([shown])
+    return grpc.dynamic_ssl_server_credentials(first, newer, require_client_authentication=False)
