@@ -125,8 +125,9 @@ JOINER_FEATURES = _gauge(
 )
 JOINER_FIELD_FEATURES = _gauge(
     "joiner_field_distinct_features",
-    "About how many different features a field gave since this joiner began, for the 20 fields that gave most. A cross "
-    "is named by its fields. Every joiner counts for itself.",
+    "About how many different features a field gave since this joiner began, for the 20 fields that gave most: an "
+    "estimate from a sample, by a factor of two near where many fields grow at once. A cross is named by its fields. "
+    "Every joiner counts for itself.",
     "field",
 )
 JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
