@@ -233,6 +233,17 @@ class ModelRewound(Stop):
     exit_code = 44
 
 
+class OtherDecisions(Stop):
+    """The last version was learned with other decisions of operators than this state: they are two models, and this
+    one must not be published.
+
+    Operator action: empty `learner.state_dir` and start again: the state comes from the copies of the checkpoints, or
+    from the training log. Decide while the gate holds, or about ticks to come: docs/gate.md.
+    """
+
+    exit_code = 45
+
+
 class DamagedLog(Stop):
     """A record of the training log that counts is damaged, or one of another topic of the model is not ours.
 

@@ -10,7 +10,7 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.core.control.records import LogDecision
 from stream_learner.core.gate.decisions import Decision
-from stream_learner.errors import DecisionRefused, NotFound
+from stream_learner.errors import DecisionRefused, NotFound, OtherDecisions
 from stream_learner.evaluate.log_source import LogSource
 from stream_learner.operations import gate
 from stream_learner.operations.audit.request import AuditRequest
@@ -26,7 +26,7 @@ from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.backfills import backfilled
 from tests.e2e.conftest import MakeSite
 from tests.e2e.gated_log import EXAMPLES, FIRST, PARTITIONS, Gated, Ticks, folded, make_gated, wait_folded, wait_held
-from tests.e2e.site import running, wait_published, wait_until
+from tests.e2e.site import failure_of, running, wait_published, wait_until
 
 DEAD = Ticks(150, 170)
 DEAD_TICKS = range(DEAD.first, DEAD.last + 1)
@@ -156,6 +156,30 @@ def test_what_came_in_time_and_what_came_too_late_is_so_in_every_replay(gated: G
         assert digests(again) == found and again.models[0].gate.late == (late.id,)
     checks = audit(config, AuditRequest(replay=True))["checks"]
     assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
+
+
+def test_a_state_that_missed_a_decision_of_the_published_model_neither_leads_nor_publishes(gated: Gated) -> None:
+    """It had folded on before the decision came; the one that leads took it. Emptied, it is the same model."""
+    config, second = gated.config(), gated.config("second")
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 19, first)
+    shutil.copytree(config.state_dir, second.state_dir)
+    gated.write(20)
+    with running(ahead := gated.learner(gated.config("second", publish=False))):
+        wait_folded(FIRST + 39, ahead)
+    ahead_of_all = decide(config, "skip", FIRST + 25, FIRST + 29, "a test of the shop")
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 39, first)
+    wait_published(gated.site, config, FIRST + 39)
+    error = failure_of(gated.learner(second), OtherDecisions)
+    assert ahead_of_all["decision"] in str(error)
+    assert shown_late(config) == {ahead_of_all["decision"]: False}
+    shutil.rmtree(second.state_dir)
+    with running(again := gated.learner(second)):
+        wait_folded(FIRST + 39, again)
+        assert digests(again) == digests(first)
+    assert audit(config, AuditRequest(replay=True))["checks"]["digests_again"]["status"] == "holds"
 
 
 def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:

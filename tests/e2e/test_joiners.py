@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.roles.joiner.role import JoinerRole
 from tests.e2e.checks import (
     assert_equal_to_oracle,
 )
@@ -117,7 +118,9 @@ def test_two_writers_of_a_partition_make_every_tick_once(
     site = make_site(everything)
     metrics = [Metrics(site.model), Metrics(site.model)]
     configs = [site.config, site.changed(join={"group": f"{site.model}.twin"})]
-    with running(*(site.joiner(c, m) for c, m in zip(configs, metrics, strict=True))):
+    joiners = [site.joiner(c, m) for c, m in zip(configs, metrics, strict=True)]
+    with running(*joiners):
+        wait_until(lambda: all(_have_begun(joiner, len(site.logs())) for joiner in joiners), "both hold all partitions")
         for step in range(4):
             site.produce(step / 4, (step + 1) / 4)
             seen = site.marks_seen()
@@ -128,6 +131,12 @@ def test_two_writers_of_a_partition_make_every_tick_once(
     lost = sum(_counter(m, "attempts_lost") for m in metrics)
     assert lost > 0
     assert_equal_to_oracle(site, expected)
+
+
+def _have_begun(joiner: JoinerRole, partitions: int) -> bool:
+    """Whether a joiner has begun an attempt in each partition."""
+    begun = [each for each in list(joiner.partitions.values()) if each.attempt is not None]
+    return len(begun) == partitions
 
 
 def _counter(metrics: Metrics, name: str) -> float:

@@ -122,6 +122,15 @@ class ControlState:
         """The decisions on a training log."""
         return self.decisions.get(log, NO_DECISIONS)
 
+    def late_on(self, log: str, model: str) -> frozenset[str]:
+        """The decisions on a training log that are too late for a model that is learned from it, by id.
+
+        They are those that its own learner has found so, and those that the learner of the model which the log is named
+        after has: another fold of the log may begin after such a decision, and must come to the same model.
+        """
+        said = [self.gates[name] for name in {model, log.removesuffix(".examples")} if name in self.gates]
+        return frozenset(late for gate in said if gate.log == log for late in gate.late)
+
     def current(self, key: bytes) -> Record | None:
         """The record that all records of a key add up to, None if it has none."""
         record = self.latest.get(key)

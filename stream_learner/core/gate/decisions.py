@@ -6,7 +6,7 @@ order in which decisions arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -81,6 +81,16 @@ def decisions_digest(applied: Iterable[Decision]) -> int:
     """u64 of the decisions that took effect, in any order; 0 if there are none."""
     words = {decision.id: int(mix(np.uint64(int(decision.id, 16)))) for decision in applied}
     return sum(words.values()) & _MASK
+
+
+def other_course(mine: Mapping[str, int], theirs: Mapping[str, int], tick: int) -> list[str]:
+    """The decisions that took effect in only one of two folds of a log, or at another tick, up to a tick; by id.
+
+    mine, theirs: the first tick at which each decision took effect.
+    """
+    in_mine = {one for one in mine.items() if one[1] <= tick}
+    in_theirs = {one for one in theirs.items() if one[1] <= tick}
+    return sorted({name for name, _ in in_mine ^ in_theirs})
 
 
 def _order(decision: Decision) -> tuple[bool, str]:

@@ -165,9 +165,9 @@ class Series:
             _fill(row, [f"{name}_{part}" for part in _ESTIMATE], _floats(numbers))
         waiting, day = state["sums"]
         _fill(row, _WAITING, _floats(waiting))
-        _fill(row, _DAY, _floats(day)[:3])
+        _fill(row, _DAY, _day(day)[:3])
         _fill(row, _NUMBERS, _floats(state["numbers"]))
-        learned, waiting = ([Day(*_floats(day)) for day in state[name]] for name in ("days", "waiting_days"))
+        learned, waiting = ([_day(day) for day in state[name]] for name in ("days", "waiting_days"))
         self._days[n].restore(learned, waiting)
 
     def _all_scores(self, n: int) -> list[steps.Record]:
@@ -200,6 +200,11 @@ _NUMBERS = (
 def _fill(record: steps.Record, names: Sequence[str], values: Any) -> None:
     for name, value in zip(names, values, strict=True):
         record[name] = value
+
+
+def _day(texts: Sequence[str]) -> Day:
+    found, exposure, ms, expected = _floats(texts)
+    return Day(found, exposure, ms, expected)
 
 
 def _hex(*numbers: float) -> list[str]:

@@ -14,7 +14,7 @@ from stream_learner.roles.control.topic import ControlTopic
 
 
 def decisions_on(settings: KafkaSettings, control_topic: str, training_log: str, model: str) -> Decisions:
-    """The decisions on a log as a model takes them: without those that its learner has found too late.
+    """The decisions on a log as a model takes them: without those that are too late for it.
 
     None of a topic that is missing. Raises PartitionCountsDiffer, BrokerUnreachable, RetryLater, NotAuthorised, and
     DamagedLog or NewerFormat where a decision cannot be read.
@@ -26,8 +26,7 @@ def decisions_on(settings: KafkaSettings, control_topic: str, training_log: str,
     for key in control.state.unusable:
         if key.startswith(f"decision/{training_log}/".encode()):
             control.check(key)
-    said = control.state.gates.get(model)
-    late = set(said.late) if said is not None and said.log == training_log else set()
+    late = control.state.late_on(training_log, model)
     return Decisions(one for one in control.state.decisions_of(training_log) if one.id not in late)
 
 

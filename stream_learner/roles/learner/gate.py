@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.control.gate_state import Holding
-from stream_learner.core.gate.decisions import Decision, Decisions, decisions_digest
+from stream_learner.core.gate.decisions import Decision, Decisions, decisions_digest, other_course
+from stream_learner.errors import OtherDecisions
 
 if TYPE_CHECKING:
     from stream_learner.adapters.telemetry.logs import Logger
@@ -73,6 +74,7 @@ class ModelGate:
         self._metrics, self._log = metrics, log
         self._gate = None if policy == OFF else make_gate()
         self._applied: dict[str, Decision] = {}
+        self._applied_at: dict[str, int] = {}
         self._late: set[str] = set()
         self._known: Decisions | None = None
         self._counting = Decisions()
@@ -101,11 +103,29 @@ class ModelGate:
         """The digest of the decisions that took effect, 0 for none."""
         return decisions_digest(self._applied.values())
 
+    def description(self) -> dict[str, Any]:
+        """The field of the model record by which `check_course` knows a model learned with other decisions."""
+        return {"decisions": sorted(self._applied_at.items())} if self._applied_at else {}
+
+    def check_course(self, published: Mapping[str, Any], version: int) -> None:
+        """Compare with what was published. Raises OtherDecisions where the model was learned with other decisions.
+
+        published: the content of the model record of a version.
+        """
+        theirs = {str(name): int(tick) for name, tick in published.get("decisions", ())}
+        differing = other_course(self._applied_at, theirs, min(version, self._taken_tick))
+        if differing:
+            raise OtherDecisions(
+                f"version {version} of {self._model} and this state, of tick {self._taken_tick}, were not learned with "
+                f"the same decisions: {', '.join(differing)} took effect in one of them only"
+            )
+
     def state(self) -> dict[str, Any]:
         """All state, exact, in JSON's types: as of the last tick that was taken or left out."""
         return {
             "taken_tick": self._taken_tick,
             "applied": [asdict(decision) for _, decision in sorted(self._applied.items())],
+            "applied_at": dict(sorted(self._applied_at.items())),
             "late": sorted(self._late),
             "left_out": self.left_out,
             "bounds": None if self._gate is None else self._gate.state(),
@@ -118,6 +138,7 @@ class ModelGate:
             return
         self._taken_tick = state["taken_tick"]
         self._applied = {fields["id"]: Decision(**fields) for fields in state["applied"]}
+        self._applied_at = dict(state["applied_at"])
         self._late, self.left_out = set(state["late"]), state["left_out"]
         if self._gate is None or state["bounds"] is None:
             return
@@ -210,6 +231,7 @@ class ModelGate:
         if decision.id in self._applied:
             return
         self._applied[decision.id] = decision
+        self._applied_at[decision.id] = tick
         self._metrics.inc(names.LEARNER_GATE_DECISIONS, outcome=decision.what)
         self._log.info("gate_decision", tick=tick, **_said(decision))
 
@@ -217,9 +239,7 @@ class ModelGate:
         """The decisions that count: those that did not come too late, and those that took effect before."""
         if known is not self._known:
             self._known = known
-            mine = self._control().gates.get(self._model)
-            if mine is not None and mine.log == self._training_log:
-                self._late |= set(mine.late) - set(self._applied)
+            self._late |= self._control().late_on(self._training_log, self._model) - set(self._applied)
             for decision in known:
                 self._check_time(decision)
             self._counting = Decisions(one for one in (*known, *self._applied.values()) if one.id not in self._late)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from stream_learner.adapters.telemetry.logs import Logger
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
+    from stream_learner.roles.learner.gate import ModelGate
 
 TAKE_OVER_AGAIN_S = 1.0
 
@@ -92,17 +93,21 @@ class Leadership:
         settings: KafkaSettings,
         metrics: Metrics,
         log: Logger,
+        gate: ModelGate,
         *,
         standby: bool,
         with_lease: bool,
     ) -> None:
-        """standby: lead only while this learner holds the lease. with_lease: whether it asks for one."""
+        """gate: knows which decisions the model was learned with. standby: lead only while this learner holds the
+        lease. with_lease: whether it asks for one.
+        """
         self.term: Term | None = None
         """None while this learner follows."""
         self.copies: CopySchedule | None = None
         self.fence_s = 0.0
         """How long the last fencing of a predecessor took."""
         self._config, self._settings, self._metrics, self._log = config, settings, metrics, log
+        self._gate = gate
         self._election = Election(config, settings, standby=standby, with_lease=with_lease)
         self._warm = WarmPublishers()
         self._copy_settings = settings
@@ -158,8 +163,8 @@ class Leadership:
 
         tick: folded last, for the log. caught_up: whether the fold has reached the end that the log had at the start.
 
-        Raises what `Election.poll` and `Publication.begin` raise, and ConfigError where the last version's keys were
-        made by another rule; a standby tries again where the brokers do not answer.
+        Raises what `Election.poll` and `Publication.begin` raise, OtherDecisions, and ConfigError where the last
+        version's keys were made by another rule; a standby tries again where the brokers do not answer.
         """
         if self._admin is None:
             return
@@ -195,7 +200,10 @@ class Leadership:
         def begins_whole(last: LastPublication) -> bool:
             published = () if last.model is None else spans_of(last.model.content)
             checkpoints.follow_rewinds(published, tick, self._config.snapshots_topic)
-            return len(checkpoints.rewinds) > len(published)
+            has_gone_back = len(checkpoints.rewinds) > len(published)
+            if last.model is not None and not has_gone_back:
+                self._gate.check_course(last.model.content, last.model.stamp.version)
+            return has_gone_back
 
         config, sizes = self._config, RecordSizes(self._admin, self._log)
         publication = Publication(

@@ -110,7 +110,9 @@ class LearnedModel:
             if control is not None
             else None
         )
-        self._leadership = Leadership(config, self.settings, metrics, self._log, standby=standby, with_lease=with_lease)
+        self._leadership = Leadership(
+            config, self.settings, metrics, self._log, self.gate, standby=standby, with_lease=with_lease
+        )
         self._publications = PublicationSchedule(
             config,
             metrics,
@@ -338,7 +340,7 @@ class LearnedModel:
             metrics=progress.summary(),
             slices=progress.slices(),
         )
-        described |= rows_content(self.learner, self._field_names)
+        described |= rows_content(self.learner, self._field_names) | self.gate.description()
         return described | rewinds_field(rewinds) if rewinds else described
 
     def checkpoint_when_due(self, positions: Mapping[int, LogPosition]) -> bool:

@@ -73,7 +73,8 @@ class Publication:
     ) -> None:
         """Make the publisher, which fences nobody before `begin`. new_attempt_id: makes a random u64.
 
-        begins_whole: whether every row must be told anew after this last publication; may raise ModelRewound.
+        begins_whole: whether every row must be told anew after this last publication; may raise ModelRewound or
+        OtherDecisions.
         """
         self._settings = settings
         self._new_publisher = new_publisher

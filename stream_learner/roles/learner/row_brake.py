@@ -22,6 +22,8 @@ _ANOTHER_BOUND = (
     "learned from the inputs under another name (`stream-learner backfill`), and promoted."
 )
 SHOWN_FIELDS = 10
+NEAR = 0.8
+"""The share of the rows that `learner.max_rows` allows which is near; as in the alert."""
 
 
 def check_bound(state: Mapping[str, Any], rows: int, learner: Learner, where: str) -> None:
@@ -76,18 +78,29 @@ def rows_content(learner: Learner, names: Mapping[int, str]) -> dict[str, Any]:
 
 
 class BrakeLog:
-    """Says once in the life of a learner that features are held back, by the bound on all rows and by each field's."""
+    """Says once in the life of a learner that its rows come near their bound, and that features are held back, by the
+    bound on all rows and by each field's.
+    """
 
     def __init__(self, log: Logger, names: Mapping[int, str]) -> None:
         """names: as of `largest_fields`."""
         self._log = log
         self._names = names
-        self._said = False
+        self._said = self._said_near = False
         self._said_of: set[int] = set()
 
     def look(self, learner: Learner, tick: int) -> None:
-        """Look whether features have been held back so far."""
-        bound = learner.row_bound
+        """Look how near the bound is, and whether features have been held back so far."""
+        bound, rows = learner.row_bound, learner.table.count
+        if bound is not None and rows > NEAR * bound.max_rows and not self._said_near:
+            self._said_near = True
+            self._log.warning(
+                "rows_near_bound",
+                tick=tick,
+                max_rows=bound.max_rows,
+                rows=rows,
+                action="At the bound new features are left out. Look which field grows: `stream-learner inspect fields`.",
+            )
         if bound is not None and bound.held_back and not self._said:
             self._said = True
             self._log.warning(

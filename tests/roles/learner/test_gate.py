@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from stream_learner.core.gate.decisions import Decision, decisions_digest
 from stream_learner.core.gate.gate import Gate, Verdict
 from stream_learner.core.log.marks import Mark
 from stream_learner.core.log.rule_r import AcceptedTick
+from stream_learner.errors import OtherDecisions
 from stream_learner.roles.learner import model as model_module
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.roles.learner.model import LearnedModel
@@ -84,10 +86,10 @@ class Control:
 class World:
     """One model, started again and again from its state directory."""
 
-    def __init__(self, path: Path, **learner: Any) -> None:
+    def __init__(self, path: Path, model: str = "m", **learner: Any) -> None:
         settings = scenario("plain", 1).settings
-        changes = {"learner": {"publish": False, **learner}}
-        self.config = Config.model_validate(tree_of("m", NOBODY, settings, path, changes))
+        changes = {"learner": {"publish": False, **learner}, "topics": {"examples": "m.examples"}}
+        self.config = Config.model_validate(tree_of(model, NOBODY, settings, path, changes))
         self.control = Control()
         self.model = self.start()
 
@@ -221,6 +223,47 @@ def test_a_decision_that_comes_too_late_changes_nothing_and_is_remembered(world:
     other.control.write(GateState("m", "m.examples", "hold", None, (late.id,), "learner@host", 2))
     assert other.fold_from(1) == 4 and other.model.gate.holding is not None
     assert other.model.learner.digest() == world.model.learner.digest()
+    other.model.close()
+
+
+def test_another_fold_of_the_log_leaves_out_what_came_too_late_for_the_first(world: World, tmp_path: Path) -> None:
+    """It begins after the decision, and would be in time. What a third model says is of that model only."""
+    world.fold_from(1, 4)
+    late = world.control.decide("skip", 3, 9)
+    in_time = world.control.decide("skip", 5, 7)
+    assert world.fold_from(5) == 10
+    for said_by, taken in (("m", {in_time.id}), ("third", {late.id})):
+        other = World(tmp_path / said_by, model="other")
+        for decision in (late, in_time):
+            other.control.write(LogDecision("m.examples", decision))
+        other.control.write(GateState(said_by, "m.examples", "hold", None, (late.id,), "learner@host", 2))
+        assert other.fold_from(1) == 10
+        assert set(other.model.gate.state()["applied_at"]) == taken
+        assert (other.model.learner.digest() == world.model.learner.digest()) == (said_by == "m")
+        other.model.close()
+
+
+def test_a_state_with_other_decisions_than_the_published_model_is_refused(world: World, tmp_path: Path) -> None:
+    """Each side may have the decision that the other one has not; only what both have folded is compared."""
+    world.fold_from(1, 3)
+    ahead = world.control.decide("skip", 5, 7)
+    assert world.fold_from(4) == 10
+    with_it, without = world.model.gate.description(), {}
+    assert with_it == {"decisions": [(ahead.id, 5)]}
+    world.model.gate.check_course(json.loads(json.dumps(with_it)), 10)
+    world.model.gate.check_course(without, 4)
+    with pytest.raises(OtherDecisions, match=f"version 5 of m and this state, of tick 10, .*{ahead.id}"):
+        world.model.gate.check_course(without, 5)
+    other = World(tmp_path / "other")
+    other.fold_from(1, 4)
+    other.model.gate.check_course(with_it, 10)
+    other.control.decide("accept", 5, 10)
+    other.fold_from(5)
+    with pytest.raises(OtherDecisions):
+        other.model.gate.check_course(with_it, 10)
+    other.again()
+    with pytest.raises(OtherDecisions):
+        other.model.gate.check_course(with_it, 10)
     other.model.close()
 
 

@@ -149,18 +149,19 @@ class Said:
 
 
 def test_the_brake_is_said_once_and_stands_in_the_model_record() -> None:
-    """Not before something was held back; without a bound there is nothing to say."""
-    said, learner = Said(), Learner(config_of(Path(), OPTIMIZER).optimizer(), max_rows=2)
+    """First that the bound is near; without a bound there is nothing to say."""
+    said, learner = Said(), Learner(config_of(Path(), OPTIMIZER).optimizer(), max_rows=5)
     brake = BrakeLog(said, {})  # type: ignore[arg-type]
-    for key in range(1, 6):
+    for key in range(1, 9):
         learner.fold(as_record([Example(((key, 1.0),), 1.0)]), key)
         brake.look(learner, key)
-    ((event, fields),) = said.events
-    assert (event, fields["tick"], fields["max_rows"], fields["features"]) == ("rows_held_back", 3, 2, 1)
-    assert rows_content(learner, {}) == {"rows": {"count": 2, "most": 2, "held_back": 3}}
+    (near, there), (event, fields) = said.events
+    assert (near, there["tick"], there["max_rows"], there["rows"]) == ("rows_near_bound", 5, 5, 5)
+    assert (event, fields["tick"], fields["max_rows"], fields["features"]) == ("rows_held_back", 6, 5, 1)
+    assert rows_content(learner, {}) == {"rows": {"count": 5, "most": 5, "held_back": 3}}
     free = Learner(config_of(Path(), OPTIMIZER).optimizer())
     BrakeLog(said, {}).look(free, 1)  # type: ignore[arg-type]
-    assert rows_content(free, {}) == {} and len(said.events) == 1
+    assert rows_content(free, {}) == {} and len(said.events) == 2
 
 
 def test_a_full_field_is_said_once_and_the_largest_stand_in_the_model_record() -> None:
