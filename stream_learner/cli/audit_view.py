@@ -112,9 +112,9 @@ def _not_joined(rows: Sequence[Found]) -> str:
 
 
 def _junk(found: Found) -> Iterator[str]:
-    """The lines about snapshot records that cannot be used and that scorers pass over."""
+    """The lines about records that cannot be used and that harm nothing: of the snapshots and of the dead letters."""
     if found["records"]:
-        yield f"passed over, as scorers do: {count_of(found['records'], 'snapshot record')} that cannot be used"
+        yield f"passed over: {count_of(found['records'], 'record')} of other programs in the snapshots or dead letters"
     for finding in found["listed"]:
         yield f"passed over: {_line(finding)}"
 

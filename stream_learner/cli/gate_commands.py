@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
 from stream_learner.cli.output import print_fields, print_json, print_table
+from stream_learner.config.values import parse_start
 from stream_learner.core.gate.decisions import What
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+DIGITS = 18
 
 gate_app = typer.Typer(
     help="Show what the learner holds because it is out of bounds, and decide about it.", no_args_is_help=True
@@ -16,9 +22,14 @@ gate_app = typer.Typer(
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept with the decision.")]
 FromTick = Annotated[
-    int | None,
-    typer.Option("--from", min=0, metavar="TICK", help="The first tick; the one that is held if left out."),
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TICK|TIME",
+        help="The first tick, or a moment in it, with its zone; the one that is held if left out.",
+    ),
 ]
+TO_TIME = "or a moment with its zone: ticks that begin then or later are not meant"
 
 
 @gate_app.command("status")
@@ -42,7 +53,8 @@ def accept(
     overrides: Overrides = None,
     first: FromTick = None,
     last: Annotated[
-        int | None, typer.Option("--to", min=0, metavar="TICK", help="The last tick; that of --from if left out.")
+        str | None,
+        typer.Option("--to", metavar="TICK|TIME", help=f"The last tick, {TO_TIME}; that of --from if left out."),
     ] = None,
     publication: Annotated[
         bool, typer.Option("--publication", help="Accept what is held before its publication (`snapshots.gate`).")
@@ -68,7 +80,7 @@ def accept(
 
 @gate_app.command("skip")
 def skip(
-    last: Annotated[int, typer.Option("--to", min=0, metavar="TICK", help="The last tick.")],
+    last: Annotated[str, typer.Option("--to", metavar="TICK|TIME", help=f"The last tick, {TO_TIME}.")],
     reason: Reason,
     config: ConfigFile = None,
     overrides: Overrides = None,
@@ -96,13 +108,30 @@ def _decide(
     what: What,
     file: ConfigFile,
     overrides: Overrides,
-    first: int | None,
-    last: int | None,
+    first: str | None,
+    last: str | None,
     reason: str,
     who: str | None,
     as_json: bool,
 ) -> None:
     from stream_learner.operations import gate
 
-    request = gate.DecisionRequest(what, first, last, reason, who_of(who))
-    print_fields(gate.decide(load_for_role(file, overrides), request), as_json=as_json)
+    config = load_for_role(file, overrides)
+    ticks = _tick(config, "--from", first), _tick(config, "--to", last)
+    print_fields(gate.decide(config, gate.DecisionRequest(what, *ticks, reason, who_of(who))), as_json=as_json)
+
+
+def _tick(config: Config, option: str, text: str | None) -> int | None:
+    """The tick that an option names by its number or by a moment. Raises typer.BadParameter."""
+    if text is None or (text.isascii() and text.isdigit() and len(text) <= DIGITS):
+        return None if text is None else int(text)
+    try:
+        moment = parse_start(text)
+    except ValueError:
+        moment = ""
+    if isinstance(moment, str) or moment < 0:
+        raise typer.BadParameter(
+            f'{option}: {text!r} is no tick, and no moment with its zone as "2026-11-01T09:00:00Z"'
+        )
+    tick_ms = config.join.tick_ms
+    return moment // tick_ms if option == "--from" else -(-moment // tick_ms) - 1

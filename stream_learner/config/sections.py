@@ -434,16 +434,16 @@ class Scorer(Section):
         5 * MINUTE_MS,
         alias="stale_after",
         description=(
-            "A version that was applied longer ago is stale, which log and metrics say; it goes on being served. null "
-            "never asks."
+            "A version that was published longer ago is stale, which log and metrics say; it goes on being served. "
+            "null never asks."
         ),
     )
     refuse_after_ms: Annotated[DurationMs, lasting("1s", "365d")] | None = Field(
         None,
         alias="refuse_after",
         description=(
-            "With a version that was applied longer ago nothing is predicted, and requests are refused; null predicts "
-            "with any. At least `stale_after`."
+            "With a version that was published longer ago nothing is predicted, and requests are refused; null "
+            "predicts with any. At least `stale_after`."
         ),
     )
     state_dir: str | None = Field(

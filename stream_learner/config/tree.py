@@ -225,8 +225,20 @@ class Tree(Section):
         )
 
     def gate_slices(self) -> tuple[tuple[str, int], ...]:
-        """Name and feature key (u64) of each slice of the gate. Raises ValueError for a field that is no category."""
+        """Name and feature key (u64) of each slice of the gate.
+
+        Raises ValueError for a field that is no category, for the id or another field that is no feature, and for two
+        slices of the same examples.
+        """
         from stream_learner.core.events.features import category_key
 
         features = self.feature_spec()
-        return tuple((part.name, category_key(part.field, part.value, features)) for part in self.gate.slices)
+        no_features, found = self.event_specs()[0].paths(), dict[int, str]()
+        for part in self.gate.slices:
+            if part.field in no_features:
+                raise ValueError(f"{part.field} is no feature: the impressions have their id or time there")
+            key = category_key(part.field, part.value, features)
+            if key in found:
+                raise ValueError(f"{part.name} has the same examples as {found[key]}: name each slice once")
+            found[key] = part.name
+        return tuple((name, key) for key, name in found.items())

@@ -17,7 +17,7 @@ from stream_learner.config import Config
 from stream_learner.core.control.gate_state import GateState
 from stream_learner.core.control.records import Accepted, LogDecision
 from stream_learner.core.control.state import ControlState
-from stream_learner.core.gate.decisions import Decision, What
+from stream_learner.core.gate.decisions import Decision, Decisions, What
 from stream_learner.errors import DecisionRefused, NotFound, TopicMissing
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.lifecycle import wall_clock_ms
@@ -26,7 +26,10 @@ from stream_learner.roles.control.topic import ControlTopic
 Fields = dict[str, Any]
 DAY_MS = 86_400_000
 LONGEST_TEXT = 2_000
-NO_GATE_RECORD = "its learner has written nothing of its gate: it has never held, or may not write to the control topic"
+NO_GATE_RECORD = (
+    "the control topic has no record of its gate, so open is not sure: its learner has never held, may not write, "
+    "or is down and its record was deleted; a learner that runs says by its readiness whether it holds"
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def status(config: Config) -> Fields:
     found = _gate_of(config, state)
     decisions = sorted(state.decisions_of(config.examples_topic), key=lambda one: (one.when_ms, one.id))
     late = set() if found is None else set(found.late)
+    counting = Decisions(one for one in decisions if one.id not in late)
     return {
         "model": config.model,
         "log": config.examples_topic,
@@ -61,7 +65,7 @@ def status(config: Config) -> Fields:
         "said_by": None if found is None else found.who,
         "said_at": None if found is None else _moment(found.when_ms),
         "note": NO_GATE_RECORD if found is None else None,
-        "decisions": [_row(config, decision, late) for decision in decisions],
+        "decisions": [_row(config, decision, late, counting) for decision in decisions],
     }
 
 
@@ -71,7 +75,7 @@ def policy(config: Config) -> Fields:
 
 
 def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
-    """Write a decision, once it is checked.
+    """Write a decision, once it is checked; one that is there already for these ticks is not written again.
 
     Raises DecisionRefused for what must not be decided, NotFound for an unknown model, TopicMissing.
     """
@@ -80,6 +84,9 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
     _published(config, config.model)  # an unknown model is refused as that, not as one that holds nothing
     first, last = _span(config, request, state)
     _check_texts(request.reason, request.who)
+    there = _there_already(config, request.what, first, last, state)
+    if there is not None:
+        return _decided(config, there, f"it was there already, by {there.who}: nothing was written")
     _check_dates(config, last, clock_ms())
     _check_held(config, state, first)
     for model, version in _versions(config, state):
@@ -92,28 +99,23 @@ def decide(config: Config, request: DecisionRequest, clock_ms: Callable[[], int]
             )
     decision = Decision.make(request.what, first, last, who=request.who, when_ms=clock_ms(), why=request.reason.strip())
     control.write(LogDecision(config.examples_topic, decision))
-    return {
-        "decision": decision.id,
-        "what": decision.what,
-        "log": config.examples_topic,
-        "from_tick": first,
-        "to_tick": last,
-        "from": _tick_time(config, first),
-        "until": _tick_time(config, last + 1),
-        "who": decision.who,
-        "why": decision.why,
-        "hint": _hint(config, state, decision),
-    }
+    return _decided(config, decision, _hint(config, state, decision))
 
 
 def accept_publication(config: Config, reason: str, who: str, clock_ms: Callable[[], int] = wall_clock_ms) -> Fields:
     """Let the learner publish what it holds back (`snapshots.gate`): beyond the version that scorers have now.
 
-    Raises DecisionRefused without a reason, NotFound for an unknown model, TopicMissing.
+    Raises DecisionRefused without a reason, NotFound for an unknown model or where nothing is held so, TopicMissing.
     """
     control = _read(config)
     _check_texts(reason, who)
     version = _published(config, config.model)
+    found = _gate_of(config, control.state)
+    if found is None or found.publication is None:
+        raise NotFound(
+            f"the learner of {config.model} does not say that it holds the model before its publication",
+            action="Look at `stream-learner gate status`; what is not held cannot be accepted beforehand.",
+        )
     control.write(Accepted(config.model, version, who, clock_ms(), reason.strip()))
     return {"model": config.model, "accepted_after_version": version, "who": who, "why": reason.strip()}
 
@@ -143,6 +145,24 @@ def _span(config: Config, request: DecisionRequest, state: ControlState) -> tupl
     if not 0 <= first <= last:
         raise DecisionRefused(f"from tick {first} to tick {last} is no span of ticks")
     return first, last
+
+
+def _there_already(config: Config, what: What, first: int, last: int, state: ControlState) -> Decision | None:
+    """The decision that says the same of these ticks already, None if none does.
+
+    Raises DecisionRefused for an accept of ticks that are skipped: it would never take effect.
+    """
+    topic = config.examples_topic
+    late = state.late_on(topic, config.model)
+    counting = Decisions(one for one in state.decisions_of(topic) if one.id not in late)
+    there = counting.covering(first, last)
+    if there is not None and there.what == "skip" and what == "accept":
+        raise DecisionRefused(
+            f"decision {there.id} of {there.who} skips tick {there.from_tick} to {there.to_tick}: a skip counts before "
+            "an accept",
+            action="Decide about other ticks; a decision is never taken back.",
+        )
+    return there if there is not None and there.what == what else None
 
 
 def _check_texts(reason: str, who: str) -> None:
@@ -230,7 +250,22 @@ def _hint(config: Config, state: ControlState, decision: Decision) -> str:
             "no learner holds: one that has folded its first tick meanwhile leaves it out, and says so; "
             "leader and standbys are sure to decide alike only about ticks that are not joined yet"
         )
-    return f"held by {', '.join(model for model, _ in held)}, which goes on within a second"
+    return f"held by {', '.join(model for model, _ in held)}, which goes on within a second once its learner runs"
+
+
+def _decided(config: Config, decision: Decision, hint: str) -> Fields:
+    return {
+        "decision": decision.id,
+        "what": decision.what,
+        "log": config.examples_topic,
+        "from_tick": decision.from_tick,
+        "to_tick": decision.to_tick,
+        "from": _tick_time(config, decision.from_tick),
+        "until": _tick_time(config, decision.to_tick + 1),
+        "who": decision.who,
+        "why": decision.why,
+        "hint": hint,
+    }
 
 
 def _holding(config: Config, found: GateState) -> Fields:
@@ -262,7 +297,8 @@ def _publication(config: Config, found: GateState | None) -> Fields:
     }
 
 
-def _row(config: Config, decision: Decision, late: set[str]) -> Fields:
+def _row(config: Config, decision: Decision, late: set[str], counting: Decisions) -> Fields:
+    instead = counting.instead_of(decision)
     return {
         "decision": decision.id,
         "what": decision.what,
@@ -273,6 +309,7 @@ def _row(config: Config, decision: Decision, late: set[str]) -> Fields:
         "when": _moment(decision.when_ms),
         "why": decision.why,
         "late": decision.id in late,
+        "covered_by": None if instead is None else instead.id,
     }
 
 

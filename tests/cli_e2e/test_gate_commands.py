@@ -53,7 +53,7 @@ def test_from_open_to_decided(world: World) -> None:
     skipped = run(world, "skip", "--to", str(HELD + 10), "--reason", " dead clicks ", "--who", "ann")
     assert skipped.code == 0
     assert (skipped.json["from_tick"], skipped.json["to_tick"]) == (HELD, HELD + 10)
-    assert world.config.model in skipped.json["hint"]
+    assert f"{world.config.model}, which goes on within a second once its learner runs" in skipped.json["hint"]
     accepted = run(world, "accept", "--from", str(HELD + 20), "--reason", "a launch").json
     assert (accepted["from_tick"], accepted["to_tick"]) == (HELD + 20, HELD + 20)
     assert "not about what is held" in accepted["hint"]
@@ -64,6 +64,47 @@ def test_from_open_to_decided(world: World) -> None:
     ]
     text = run(world, "status", as_json=False).out
     assert "too few clicks" in text and skipped.json["decision"] in text and "dead clicks" in text
+
+
+def test_the_same_decision_twice_is_one(world: World) -> None:
+    """The second answers with the first, and writes nothing; an accept below a skip is refused; moments are ticks."""
+    hold(world)
+    skip = ["skip", "--from", str(HELD), "--to", str(HELD + 9), "--reason", "dead"]
+    first = run(world, *skip).json
+    again = run(world, *skip)
+    assert again.code == 0 and again.json["decision"] == first["decision"] and "already" in again.json["hint"]
+    part = run(world, "skip", "--to", str(HELD + 3), "--reason", "dead").json
+    assert part["decision"] == first["decision"]
+    times = ["--from", first["from"], "--to", first["until"]]
+    assert run(world, "skip", *times, "--reason", "dead").json["decision"] == first["decision"]
+    refused = run(world, "accept", "--reason", "a launch")
+    assert refused.code == errors.DecisionRefused.exit_code and first["decision"] in refused.error["message"]
+    longer = run(world, "skip", "--to", str(HELD + 10), "--reason", "dead").json
+    rows = run(world, "status").json["decisions"]
+    covered = {row["decision"]: row["covered_by"] for row in rows}
+    assert covered == {first["decision"]: longer["decision"], longer["decision"]: None} or covered == {
+        first["decision"]: None,
+        longer["decision"]: None,
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong", ["-5", "1.5", "soon", "earliest", "2026-11-01T09:00:00", "1" * 5_000, "1960-01-01T00:00:00Z"]
+)
+def test_what_is_no_tick_and_no_moment_is_a_wrong_command_line(world: World, wrong: str) -> None:
+    """Each is said with the option."""
+    assert run(world, "skip", f"--from={wrong}", "--to", str(HELD), "--reason", "x").code == 2
+    assert run(world, "skip", "--from", str(HELD), f"--to={wrong}", "--reason", "x").code == 2
+
+
+def test_without_a_record_of_its_gate_nothing_is_sure(world: World) -> None:
+    """The learner may be down, and its record deleted: the note says so, and no publication is accepted beforehand."""
+    assert "not sure" in run(world, "status").json["note"]
+    refused = run(world, "accept", "--publication", "--reason", "x")
+    assert refused.code == errors.NotFound.exit_code and "gate status" in refused.error["action"]
+    hold(world)
+    assert run(world, "accept", "--publication", "--reason", "x").code == errors.NotFound.exit_code
+    assert ControlTopic(world.settings, world.config.control_topic).state.accepted == {}
 
 
 def test_a_model_that_is_held_before_its_publication_is_shown(world: World) -> None:

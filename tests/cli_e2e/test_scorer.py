@@ -190,7 +190,7 @@ def test_an_old_version_is_stale_until_the_next(make_world: MakeWorld) -> None:
     with scorer_of(model, stale_after_ms=1_000, metrics=metrics) as scorer, capture_logs() as logs:
         scorer.wait_ready(patience())
         wait_until(lambda: bool(scorer.why_stale))
-        assert re.fullmatch(r"the last version was applied [1-9]\d* s ago", scorer.why_stale)
+        assert re.fullmatch(r"the last version was published [1-9]\d* s ago", scorer.why_stale)
         assert scorer.version_age_s is not None and scorer.version_age_s > 1
         values = values_of(metrics.text().decode())
         assert (values["scorer_ready", ""], values["scorer_stale", ""]) == (1, 1)
@@ -209,9 +209,11 @@ def test_an_old_version_is_stale_until_the_next(make_world: MakeWorld) -> None:
 def test_only_refuse_after_ends_predictions_and_the_next_version_begins_them_again(make_world: MakeWorld) -> None:
     """It is another setting than stale_after, and by default there is none; the scorer is ready all the same."""
     model = Published(make_world())
-    model.publish(5, WEIGHTS)
-    with scorer_of(model, stale_after_ms=1_000, refuse_after_ms=1_500) as scorer:
-        scorer.wait_ready(patience())
+    model.publish(4, WEIGHTS)
+    with scorer_of(model, stale_after_ms=1_000, refuse_after_ms=3_000) as scorer:
+        wait_until(lambda: scorer.version == 4)
+        model.publish(5, WEIGHTS)
+        wait_until(lambda: scorer.version == 5)
         assert scorer.predict({"site": "a"}).version == 5
         wait_until(lambda: bool(scorer.why_refused))
         assert scorer.ready and "refuse_after" in scorer.why_refused and scorer.why_stale
@@ -221,7 +223,7 @@ def test_only_refuse_after_ends_predictions_and_the_next_version_begins_them_aga
             lambda: scorer.predict_json(b"{}", np.array([0, 2])),
             lambda: scorer.predict_hashed([A], [1.0], [0, 1]),
         ):
-            with pytest.raises(NotReady, match=r"applied \d+ s ago"):
+            with pytest.raises(NotReady, match=r"published \d+ s ago"):
                 call()
         model.publish(6, {A: 1.0})
         wait_until(lambda: scorer.version == 6 and not scorer.why_refused)

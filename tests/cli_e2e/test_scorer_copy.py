@@ -66,6 +66,27 @@ def test_without_brokers_the_copy_is_served_at_once_and_said(copied: tuple[Publi
         assert scorer.pending == "" and scorer.trouble
 
 
+def test_a_scorer_that_starts_anew_is_as_old_as_its_version(make_world: MakeWorld, tmp_path: Path) -> None:
+    """Read from the topic or from a copy: the age goes on from the publication, and what was stale is stale at once."""
+    model = Published(make_world())
+    model.publish(5, WEIGHTS)
+    with kept(model, tmp_path) as scorer:
+        scorer.wait_ready(patience())
+        wait_until(file_of(model, tmp_path).exists)
+        wait_until(lambda: (scorer.version_age_s or 0) > 5)
+    limits = {"stale_after_ms": 1_000, "refuse_after_ms": 5_000}
+    with capture_logs() as logs, kept(model, tmp_path, **limits) as scorer:
+        wait_until(lambda: not scorer.is_from_copy, "the topic is read")
+        assert scorer.version_age_s is not None and scorer.version_age_s > 5
+        assert scorer.why_stale and scorer.why_refused
+        assert not [line for line in logs if line["event"] == "version_fresh"]
+    with Scorer(model.world.settings.bootstrap, model.world.model, **limits) as scorer:
+        scorer.wait_ready(patience())
+        assert scorer.version_age_s is not None and scorer.version_age_s > 5
+        assert scorer.why_stale and scorer.why_refused
+    model.close()
+
+
 def test_a_pin_holds_the_version_of_the_copy(make_world: MakeWorld, tmp_path: Path) -> None:
     """Until it is taken back the topic is read and not served."""
     model = Published(make_world())

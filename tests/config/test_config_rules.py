@@ -95,6 +95,16 @@ def problems(*settings: str) -> list[str]:
             ("serve.models=[a, b]", "serve.aliases=[c]"),
             "serve.aliases: b is among serve.models too",
         ),
+        (
+            ("gate.slices=[{field: site, value: a}, {field: ad, value: x}, {field: site, value: a}]",),
+            ("gate.slices=[{field: site, value: a}, {field: ad, value: x}, {field: site, value: b}]",),
+            "gate.slices: site=a has the same examples as site=a",
+        ),
+        (
+            ("gate.slices=[{field: id, value: a}]", "input.impressions.id=id"),
+            ("gate.slices=[{field: id, value: a}]", "input.impressions.id=other"),
+            "gate.slices: id is no feature",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
+from stream_learner.adapters.kafka import Appender, TopicPlan
 from stream_learner.cli import main
 from stream_learner.config.values import format_start
 from stream_learner.core.log.balance import Balance
@@ -34,6 +36,7 @@ from tests.e2e.site import Site, running, wait_until
 from tests.e2e.variants import delete_before
 from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario
+from tests.waiting import patience
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 PARTITIONS = 2
@@ -402,24 +405,60 @@ def test_a_model_of_fewer_features_than_the_log_has_is_not_folded_again(site: Si
     assert found["folded"] is None
 
 
-@pytest.mark.parametrize(("damage", "words"), [("less", "the marks count"), ("foreign", "a record with the key")])
-def test_dead_letters_that_are_missing_or_foreign_are_found(damage: str, words: str, site: Site) -> None:
-    """One letter less than the marks count; a record that is no letter. Repeats do not matter."""
+@pytest.mark.parametrize("junk", [b"", b"hello", b"a/b/c", b"a/1/-2", b"other.clicks/0/1", b"\xff/0/\xff"])
+def test_a_dead_letter_that_is_missing_is_found_whatever_lies_beside(junk: bytes, site: Site) -> None:
+    """One letter less than the marks count, and a record of another program in its place."""
     removed: list[bytes] = []
 
     def edit(partition: int, key: bytes, value: bytes | None) -> list[tuple[bytes, bytes | None]]:
-        if damage == "foreign":
-            removed.append(key)
-            return [(b"hello", b"")] * (len(removed) == 1) + [(key, value), (key, value)]
         if not removed or key in removed:
             removed.append(key)
-            return []
+            return [(junk, value)]
         return [(key, value)]
 
     copy = copy_topic(site, site.config.dead_letters_topic, PARTITIONS, edit)
     found = audit(site.changed(topics={"dead_letters": copy}), AuditRequest())
     assert failed(found) == {checks.DEAD_LETTERS}
-    assert words in json.dumps(found["findings"])
+    assert "the marks count" in json.dumps(found["findings"])
+
+
+def test_foreign_records_and_repeats_among_the_dead_letters_are_no_findings(site: Site) -> None:
+    """What has no letter's key is of another program: counted, and passed over as in the log and the snapshots."""
+    first: list[bytes] = []
+
+    def edit(partition: int, key: bytes, value: bytes | None) -> list[tuple[bytes, bytes | None]]:
+        junk = [] if first else [(b"hello", b""), (b"", b"x"), (b"a/b/c", None)]
+        first.append(key)
+        return [*junk, (key, value), (key, value)]
+
+    copy = copy_topic(site, site.config.dead_letters_topic, PARTITIONS, edit)
+    found = audit(site.changed(topics={"dead_letters": copy}), AuditRequest())
+    assert failed(found) == set()
+    assert found["passed_over"]["records"] == 3
+
+
+def test_a_control_record_that_cannot_be_read_is_named_with_what_to_do(site: Site) -> None:
+    """Without it the log cannot be folded again: topic, partition, offset and key are said; a null value ends it."""
+    control, key = f"control-{uuid.uuid4().hex[:8]}", f"rewind/{site.model}".encode()
+    site.admin.create([TopicPlan(control, 1, configs={"cleanup.policy": "compact"})])
+    site.topics.append(control)
+    config = site.changed(topics={"control": control})
+
+    def write(*values: bytes | None) -> None:
+        appender = Appender(site.settings, name="junk")
+        for value in values:
+            appender.append(control, 0, value, key=key)
+        assert all(delivery.error is None for delivery in appender.flush(patience()))
+        appender.close()
+
+    write(b"{}", b"junk")
+    found = audit(config, REPLAY)
+    assert isinstance(verdict(found), AuditIncomplete)
+    (why,) = found["checks"][checks.DIGESTS_AGAIN]["not_checked"]
+    for said in (f"{control} partition 0 offset 1", key.decode(), "delete the key"):
+        assert said in why
+    write(None)
+    assert verdict(audit(config, REPLAY)) is None
 
 
 def test_what_is_trimmed_is_not_checked_and_that_is_no_success(make_site: MakeSite) -> None:

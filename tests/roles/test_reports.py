@@ -331,3 +331,17 @@ def test_the_fields_with_most_features_are_shown(monkeypatch: pytest.MonkeyPatch
     report.update()
     found = {labels: value for (name, labels), value in values(metrics).items() if "field_distinct" in name}
     assert found == {f"f{i}": 1_000 - i for i in range(20)}
+
+
+def test_a_field_is_shown_once_enough_of_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One feature of a coarse sample stands for thousands: no series is made of so few; the next call looks on."""
+    metrics = Metrics("m")
+    report = FieldReport(a_config(), metrics)
+    looks: list[str] = []
+    monkeypatch.setattr(report.counts, "catch_up", lambda: looks.append("look"))
+    monkeypatch.setattr(type(report.counts), "share", property(lambda counts: 1_000.0))
+    counts = {"user": 4_000, "ad": 3_000}
+    monkeypatch.setattr(report.counts, "counts", lambda: dict(counts))
+    report.update()
+    found = {labels: value for (name, labels), value in values(metrics).items() if "field_distinct" in name}
+    assert found == {"user": 4_000} and looks == ["look"]

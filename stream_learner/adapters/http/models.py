@@ -45,7 +45,7 @@ class ServedModel(Protocol):
 
     @property
     def version_age_s(self) -> float | None:
-        """How long ago the version was applied, in seconds; None before the first."""
+        """How long ago the version was published, in seconds; None before the first."""
 
     @property
     def why_not_ready(self) -> str:

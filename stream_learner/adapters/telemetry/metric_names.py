@@ -125,8 +125,9 @@ JOINER_FEATURES = _gauge(
 )
 JOINER_FIELD_FEATURES = _gauge(
     "joiner_field_distinct_features",
-    "About how many different features a field gave since this joiner began, for the 20 fields that gave most. A cross "
-    "is named by its fields. Every joiner counts for itself.",
+    "About how many different features a field gave since this joiner began, for the 20 fields that gave most: an "
+    "estimate from a sample, by a factor of two near where many fields grow at once. A cross is named by its fields. "
+    "Every joiner counts for itself.",
     "field",
 )
 JOINER_ATTEMPTS = _counter("joiner_attempts_total", "Attempts begun: one for each assignment or recovery.")
@@ -269,8 +270,8 @@ LEARNER_TAKEOVER = _histogram(
 SCORER_VERSION = _gauge("scorer_version", "Version, a tick, that predictions are made with.")
 SCORER_READY = _gauge("scorer_ready", "1 from the first whole version on, else 0.")
 SCORER_FRESHNESS = _gauge("scorer_freshness_seconds", "Age of the version: wall clock minus the end of its tick.")
-SCORER_VERSION_AGE = _gauge("scorer_version_age_seconds", "How long ago the version was applied.")
-SCORER_STALE = _gauge("scorer_stale", "1 where the version was applied longer than scorer.stale_after ago, else 0.")
+SCORER_VERSION_AGE = _gauge("scorer_version_age_seconds", "How long ago the version was published.")
+SCORER_STALE = _gauge("scorer_stale", "1 where the version was published longer than scorer.stale_after ago, else 0.")
 SCORER_UNUSABLE = _counter(
     "scorer_records_unusable_total", "Records of the snapshot topic passed over: not of this program, or damaged."
 )

@@ -27,7 +27,11 @@ from stream_learner.core.machine.kernels import kernel
 ROOM = 8_192
 """Keys in the sample at most; a field with a tenth of all features is then known to about 4 %."""
 LOOKED_UP = 3
-"""Events whose keys are looked up in one call: each takes a tenth of a millisecond."""
+"""Events whose keys are looked up in one call, at least: each takes a tenth of a millisecond."""
+LOOKED_UP_OF = 8
+"""Of a large batch as many are looked up as this part of its events."""
+CAUGHT_UP = 12
+"""Events that one call of `catch_up` looks up."""
 FIRST_LOOK_UPS = 1_024
 EVENTS_A_LOOK_UP = 4_000
 """After the first ones, there is one for so many events: they take 25 ns of each."""
@@ -117,21 +121,32 @@ class FieldCounts:
         found = _find_new(keys, np.uint64(self._mask), self._known, self._places)
         if found:
             self._wait(data, bounds, row_start, keys, self._places[:found])
-        self._look_ups = min(self._look_ups + (len(bounds) - 1) / EVENTS_A_LOOK_UP, FIRST_LOOK_UPS)
-        for _ in range(min(LOOKED_UP, len(self._waiting), int(self._look_ups))):
-            self._look_ups -= 1
-            self._look_up(*self._waiting.popleft())
+        events = len(bounds) - 1
+        self._look_ups = min(self._look_ups + events / EVENTS_A_LOOK_UP, FIRST_LOOK_UPS)
+        some = min(max(LOOKED_UP, events // LOOKED_UP_OF), len(self._waiting), int(self._look_ups))
+        self._look_ups -= some
+        self._look_up_next(some)
         while len(self._sample) > ROOM or len(self._waiting) > WAITING:
             self._raise_level()
+
+    def catch_up(self) -> None:
+        """Look up some of the events that wait. To be called about once a second, also while no events come."""
+        self._look_up_next(min(CAUGHT_UP, len(self._waiting)))
+        while len(self._sample) > ROOM:
+            self._raise_level()
+
+    @property
+    def share(self) -> float:
+        """How many features one of the sample stands for."""
+        waiting = sum(len(keys) for _, keys in self._waiting)
+        return (1 << self.level) * (1 + waiting / max(len(self._sample), 1))
 
     def counts(self) -> dict[str, int]:
         """About how many different features each field has given so far, the largest first.
 
         Those that wait to be looked up are taken to be of the fields of the others.
         """
-        found = Counter(self._sample.values())
-        waiting = sum(len(keys) for _, keys in self._waiting)
-        share = (1 << self.level) * (1 + waiting / max(len(self._sample), 1))
+        found, share = Counter(self._sample.values()), self.share
         return {name: round(count * share) for name, count in found.most_common()}
 
     @property
@@ -152,6 +167,10 @@ class FieldCounts:
         for row, some in zip(new.tolist(), np.split(keys[places], starts[1:]), strict=True):
             if bounds[row + 1] - bounds[row] <= LARGEST:
                 self._waiting.append((bytes(data[bounds[row] : bounds[row + 1]]), some.tolist()))
+
+    def _look_up_next(self, events: int) -> None:
+        for _ in range(events):
+            self._look_up(*self._waiting.popleft())
 
     def _look_up(self, raw: bytes, keys: list[int]) -> None:
         named = named_keys(self._plan, raw)

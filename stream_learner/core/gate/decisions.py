@@ -76,6 +76,15 @@ class Decisions:
         """The decision that counts for a tick: a skip before an accept, of equals the one with the smallest id."""
         return next((decision for decision in self._sorted if decision.covers(tick)), None)
 
+    def covering(self, first: int, last: int) -> Decision | None:
+        """The first of those, in the order in which they count, that is about all ticks `first..last`."""
+        return next((one for one in self._sorted if one.covers(first) and one.covers(last)), None)
+
+    def instead_of(self, decision: Decision) -> Decision | None:
+        """The decision that counts for every tick of this one, None if this one counts for any or none counts."""
+        found = self.covering(decision.from_tick, decision.to_tick)
+        return found if found is not None and found.id != decision.id else None
+
 
 def decisions_digest(applied: Iterable[Decision]) -> int:
     """u64 of the decisions that took effect, in any order; 0 if there are none."""

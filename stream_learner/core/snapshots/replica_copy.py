@@ -7,7 +7,7 @@ The layout, little-endian; offsets in bytes:
      0  4s   magic b"SLrc"
      4  u16  format version, 1
      6  u16  shards
-     8  u64  when the version was applied, milliseconds since 1970
+     8  u64  when the version was published, milliseconds since 1970
     16       records, one after the other: u16 shard, u16 bytes of the key, u32 bytes of the value, key, value
     end-4  u32  CRC-32 (zlib) of all bytes before it
 
@@ -50,16 +50,16 @@ class WholeVersion(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A version read from a copy, and when it was applied."""
+    """A version read from a copy, and when it was published."""
 
     replica: Replica
-    applied_ms: int
+    published_ms: int
 
 
-def encode_copy(version: WholeVersion, applied_ms: int) -> Iterator[bytes]:
+def encode_copy(version: WholeVersion, published_ms: int) -> Iterator[bytes]:
     """The bytes of a copy, in pieces about as large as a page."""
     crc = 0
-    for piece in _pieces(version, applied_ms):
+    for piece in _pieces(version, published_ms):
         crc = zlib.crc32(piece, crc)
         yield piece
     yield _CRC.pack(crc)
@@ -68,7 +68,7 @@ def encode_copy(version: WholeVersion, applied_ms: int) -> Iterator[bytes]:
 def read_copy(file: IO[bytes], size: int) -> Copy:
     """The copy in a file of `size` bytes. Raises ForeignRecord, NewerVersion, DamagedRecord."""
     reader = _Checked(file, size - _CRC.size)
-    magic, form, shards, applied_ms = _HEADER.unpack(reader.take(_HEADER.size))
+    magic, form, shards, published_ms = _HEADER.unpack(reader.take(_HEADER.size))
     if magic != MAGIC:
         raise ForeignRecord("not a copy of a version")
     if form > FORMAT_VERSION:
@@ -89,7 +89,7 @@ def read_copy(file: IO[bytes], size: int) -> Copy:
         replica.reached(shard, 2**62)
     if not replica.ready:
         raise DamagedRecord(f"a copy that is not whole: {replica.why_not_ready}")
-    return Copy(replica, applied_ms)
+    return Copy(replica, published_ms)
 
 
 class _Checked:
@@ -115,8 +115,8 @@ class _Checked:
             raise DamagedRecord("a copy whose checksum is wrong")
 
 
-def _pieces(version: WholeVersion, applied_ms: int) -> Iterator[bytes]:
-    yield _HEADER.pack(MAGIC, FORMAT_VERSION, version.shards, applied_ms)
+def _pieces(version: WholeVersion, published_ms: int) -> Iterator[bytes]:
+    yield _HEADER.pack(MAGIC, FORMAT_VERSION, version.shards, published_ms)
     rows = WeightRows(version.keys, version.weights)
     for shard in range(version.shards):
         for key, value in _records(version.served, rows, shard, version.shards):

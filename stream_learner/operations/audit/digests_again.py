@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 
+MEND_CONTROL = (
+    "Write the record that this key had before again, or delete the key (a null value) if it had none: docs/audit.md"
+)
+
+
 class Known(NamedTuple):
     """The sources of digests: the published versions, and the copied checkpoint, None if there is none."""
 
@@ -120,7 +125,7 @@ def check_digests(
         decisions = decisions_on(settings, config.control_topic, topic, config.model)
         rewinds = rewinds_of(settings, config.control_topic, config.model)
     except (DamagedLog, NewerFormat) as error:
-        findings.leave_out(DIGESTS_AGAIN, f"the decisions on the log cannot be read: {error}")
+        findings.leave_out(DIGESTS_AGAIN, f"the decisions on the log cannot be read: {error}. {MEND_CONTROL}")
         return None
     fold = DigestsAgain(config, known, findings, decisions, rewinds)
     partitions = admin.require([topic])[topic].partitions

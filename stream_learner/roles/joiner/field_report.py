@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 SHOWN_FIELDS = 20
 LEAST_FEATURES = 100
 """Fields with fewer features are not shown: producers that make up names must not make up series."""
+LEAST_SAMPLED = 4
+"""Nor are those of which fewer features are in the sample: each of these may stand for thousands."""
 LONGEST_NAME = 100
 
 
@@ -27,10 +29,12 @@ class FieldReport:
         self._shown: set[str] = set()
 
     def update(self) -> None:
-        """Show the largest fields, and the features of all."""
-        found = self.counts.counts()
+        """Show the largest fields, and the features of all. To be called about once a second."""
+        self.counts.catch_up()
+        found, share = self.counts.counts(), self.counts.share
+        least = max(LEAST_FEATURES, round(LEAST_SAMPLED * share))
         self._metrics.set(names.JOINER_FEATURES, sum(found.values()))
-        largest = [(name, count) for name, count in found.items() if count >= LEAST_FEATURES][:SHOWN_FIELDS]
+        largest = [(name, count) for name, count in found.items() if count >= least][:SHOWN_FIELDS]
         shown = {name[:LONGEST_NAME]: count for name, count in reversed(largest)}
         for name in self._shown - set(shown):
             self._metrics.forget(names.JOINER_FIELD_FEATURES, field=name)

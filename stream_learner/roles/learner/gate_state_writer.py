@@ -47,6 +47,8 @@ class GateStateWriter:
         self._control, self._log, self._clock_ms = control, log, clock_ms
         self._who = f"learner@{socket.gethostname()}"
         self._written: Content | None = None
+        self._seen = False
+        """Whether the record was found in the topic since it was written."""
         self._appender: Appender | None = None
         self._refused = False
 
@@ -58,11 +60,19 @@ class GateStateWriter:
             # Without a topic there is nothing to write to: appending might make one, with the brokers' settings.
             self._written = None
             return
+        if self._is_deleted():
+            self._written = None
         content = self._content()
         if self._written is None:
             self._written = self._known()
         if content != self._written:
             self._append(content)
+
+    def _is_deleted(self) -> bool:
+        """Whether somebody has deleted the record since it was found in the topic."""
+        is_there = self._model in self._control.state.gates
+        was_there, self._seen = self._seen, is_there
+        return was_there and not is_there
 
     def _content(self) -> Content:
         gate = self._gate

@@ -55,7 +55,7 @@ class DiskRoom:
             self._look_at_s = now_s + LOOK_S
             free_bytes = self._free_bytes(self._path)
             if free_bytes < self._floor_bytes:
-                free = f"{free_bytes / MIB:.0f} MiB free, learner.min_free is {self._floor_bytes / MIB:.0f} MiB"
+                free = f"{_size(free_bytes)} free, learner.min_free is {_size(self._floor_bytes)}"
                 self._lacks(f"no room in the state directory {self._path}: {free}")
                 self._again_at_s = now_s + LOOK_S
             elif not self._refused:
@@ -169,3 +169,8 @@ def _new_directory(path: Path) -> Path:
             continue
         return aside
     raise StateDamaged(f"no new directory can be made in {path}")
+
+
+def _size(size_bytes: int) -> str:
+    """A size as a person reads it: in MiB, a small one in KiB."""
+    return f"{size_bytes / MIB:.0f} MiB" if size_bytes >= 10 * MIB else f"{size_bytes / 1024:.0f} KiB"

@@ -59,7 +59,7 @@ a while there are two, each in a state of the table above.
 | –      | –       | the alias points at A               | serve A, which answers from its first version on |
 | A      | –       | the alias, or a pin, says B         | load B                                           |
 | A      | –       | B cannot be loaded                  | say why in `pending`, try again after `AGAIN_S`  |
-| A      | B       | B is whole, the last, and not stale | serve B, stop A                                  |
+| A      | B       | B is whole, the last, not refused   | serve B, stop A                                  |
 | A      | B       | B's reader ends                     | stop B, then as if B could not be loaded         |
 | A      | B       | the alias says A again              | stop B                                           |
 | A      | B       | the alias says C                    | stop B, load C                                   |

@@ -146,12 +146,12 @@ class KeptCopy:
         self._kept = (replica.model, version.served.version, version.served.digest)
         return True
 
-    def _write(self, version: WholeVersion, applied_ms: int) -> None:
+    def _write(self, version: WholeVersion, published_ms: int) -> None:
         temporary = self._path.with_suffix(".tmp")
         try:
             # Step 2: write a temporary file, and sync it.
             with temporary.open("wb") as file:
-                for piece in encode_copy(version, applied_ms):
+                for piece in encode_copy(version, published_ms):
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
@@ -185,8 +185,8 @@ class KeptCopy:
 
 
 def _age_s(copy: Copy) -> float:
-    """How long ago the version of a copy was applied, seconds; 0 if the clock was set back before that."""
-    return max(time.time() - copy.applied_ms / 1000, 0.0)
+    """How long ago the version of a copy was published, seconds; 0 if the clock was set back before that."""
+    return max(time.time() - copy.published_ms / 1000, 0.0)
 
 
 def _sync_folder(folder: Path) -> None:

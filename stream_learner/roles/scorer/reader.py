@@ -14,7 +14,7 @@ from typing import Any
 from stream_learner.adapters.kafka import Admin, KafkaSettings, ReaderPool, TopicWatch
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.errors import NewerVersion, RecordError, Where
-from stream_learner.core.snapshots.records import MODEL_KEY, ModelRecord, decode
+from stream_learner.core.snapshots.records import MODEL_KEY, VERSION_KEY, ModelRecord, decode
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.replica_copy import WholeVersion
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, NewerFormat, RetryLater, StreamLearnerError
@@ -31,7 +31,7 @@ SAY_EVERY_S = 1.0
 """Least time between two log lines that name a record that cannot be used; all of them are counted."""
 
 
-def _nobody(version: int) -> None:
+def _nobody(version: int, published_ms: int) -> None:
     """Ignore the version."""
 
 
@@ -51,15 +51,15 @@ class SnapshotReader:
         settings: KafkaSettings,
         topic: str,
         log: Logger,
-        on_version: Callable[[int], None] = _nobody,
+        on_version: Callable[[int, int], None] = _nobody,
         *,
         check_model: Callable[[Mapping[str, Any]], object] = _any_model,
         on_unusable: Callable[[], None] = _count_nothing,
     ) -> None:
-        """on_version: is called in the reader's thread with every new version, once it is served; an error that it
-        raises for the first version ends the reader. check_model: is called with the content of every model record
-        after the first version; raises NewerFormat for one that cannot be used. on_unusable: is called for every
-        record that cannot be used.
+        """on_version: is called in the reader's thread with every new version, once it is served, and the time of its
+        records in epoch ms, -1 if they have none; an error that it raises for the first version ends the reader.
+        check_model: is called with the content of every model record after the first version; raises NewerFormat for
+        one that cannot be used. on_unusable: is called for every record that cannot be used.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised.
         """
@@ -83,6 +83,8 @@ class SnapshotReader:
         self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
         self.failure: StreamLearnerError | None = None
         self.outage = BrokerOutage(log, "snapshots_unreachable", "snapshots_reachable")
+        self._published_ms = [-1] * shards
+        """The time of the last version record of each shard, epoch ms; -1 for none."""
         self._hold = False
         self._feeding = threading.Lock()
         """Held while records are taken in, so that a pin is never set in the middle of a new version."""
@@ -164,7 +166,12 @@ class SnapshotReader:
             self._tell(version)
             return False
         self.outage.answered(time.monotonic())
-        for offset, key, value in zip(batch.offsets.tolist(), batch.keys or (), batch.values, strict=True):
+        times_ms = batch.record_times_ms.tolist()
+        for offset, time_ms, key, value in zip(
+            batch.offsets.tolist(), times_ms, batch.keys or (), batch.values, strict=True
+        ):
+            if key == VERSION_KEY and value is not None:
+                self._published_ms[shard] = time_ms
             self._tell(self._take(shard, offset, key, value))
         return True
 
@@ -209,4 +216,4 @@ class SnapshotReader:
 
     def _tell(self, version: int | None) -> None:
         if version is not None:
-            self._on_version(version)
+            self._on_version(version, min(self._published_ms))

@@ -11,6 +11,7 @@ nothing of aliases. The package's docstring has its states as a table.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,7 @@ class Predictions:
 
     p_click f64[n], NaN for an event that cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of the
     version when they were made, from the end of its tick by the wall clock; None if it is not known. version_age_s: how
-    long ago the version was applied, seconds, by this scorer or by the one that wrote the copy it began with.
+    long ago the version was published, seconds, by the time of its records and the wall clock.
     """
 
     p_click: NDArray[np.float64]
@@ -103,7 +104,7 @@ class _Whole:
 
 
 class KeptVersion(NamedTuple):
-    """A whole version from a copy on disk, and how long ago it was applied, in seconds."""
+    """A whole version from a copy on disk, and how long ago it was published, in seconds."""
 
     replica: Replica
     age_s: float
@@ -139,8 +140,8 @@ class ModelReplica:
         self._refuse_after_ms = refuse_after_ms
         self._on_version = on_version
         self._on_unusable = on_unusable
-        self._excused_at_s = self._began_s = time.monotonic()
-        self._applied_s = self._began_s
+        self._began_s = self._published_s = time.monotonic()
+        self._excused_at_s = -math.inf
         self.loaded_s: float | None = None
         """Seconds from the start to the first version, None before it."""
         self.pinned: Pin | None = None
@@ -243,22 +244,22 @@ class ModelReplica:
 
     @property
     def why_stale(self) -> str:
-        """How long ago the last version was applied, and why none came since; "" if the version is not stale."""
+        """How long ago the last version was published, and why none came since; "" if the version is not stale."""
         if self._whole is None or not self._quiet_for(self._stale_after_ms):
             return ""
         trouble = self.trouble
-        return f"the last version was applied {self._age_s():.0f} s ago" + (f": {trouble}" if trouble else "")
+        return f"the last version was published {self._age_s():.0f} s ago" + (f": {trouble}" if trouble else "")
 
     @property
     def why_not_current(self) -> str:
-        """The reason why it does not serve the last version of its topic, or serves a stale one; "" if neither."""
+        """The reason why it does not serve the last version of its topic, or would refuse to predict; "" if neither."""
         whole, reader = self._whole, self._reader
         if self.why_not_ready:
             return self.why_not_ready
         assert whole is not None
         if reader is None or whole.replica is not reader.replica:
             return self.trouble or "the model record is not read yet"
-        return ("" if reader.replica.ready else self.trouble) or self.why_stale
+        return ("" if reader.replica.ready else self.trouble) or self.why_refused
 
     @property
     def why_refused(self) -> str:
@@ -266,7 +267,7 @@ class ModelReplica:
         if self._whole is None:
             return self.why_not_ready
         if self._quiet_for(self._refuse_after_ms):
-            return f"the last version was applied {self._age_s():.0f} s ago, and scorer.refuse_after has passed"
+            return f"the last version was published {self._age_s():.0f} s ago, and scorer.refuse_after has passed"
         return ""
 
     @property
@@ -277,7 +278,7 @@ class ModelReplica:
 
     @property
     def version_age_s(self) -> float | None:
-        """How long ago the version served was applied, None before the first."""
+        """How long ago the version served was published, None before the first."""
         return None if self._whole is None else self._age_s()
 
     def predict(self, event: Event) -> Prediction:
@@ -332,17 +333,17 @@ class ModelReplica:
         return whole
 
     def _age_s(self) -> float:
-        return time.monotonic() - self._applied_s
+        return time.monotonic() - self._published_s
 
     def _quiet_for(self, limit_ms: int | None) -> bool:
-        """Whether no version was applied for longer than this, though one was expected."""
-        quiet_s = time.monotonic() - max(self._applied_s, self._excused_at_s)
+        """Whether no version was published for longer than this, though one was expected."""
+        quiet_s = time.monotonic() - max(self._published_s, self._excused_at_s)
         return limit_ms is not None and quiet_s * 1000 > limit_ms
 
     def _begin_with(self, kept: KeptVersion) -> None:
         """Take step 1 with a copy."""
         self._whole = _Whole(kept.replica, self._encoding_of(kept.replica.model))
-        self._applied_s = self._excused_at_s = self._began_s - kept.age_s
+        self._published_s = self._began_s - kept.age_s
         self.loaded_s = 0.0
 
     def _new_reader(self) -> SnapshotReader:
@@ -351,7 +352,7 @@ class ModelReplica:
             self._settings,
             self._topic,
             self._log,
-            lambda version: self._note(reader.replica, version),
+            lambda version, published_ms: self._note(reader.replica, version, published_ms),
             check_model=self._encoding_of,
             on_unusable=self._on_unusable,
         )
@@ -420,19 +421,24 @@ class ModelReplica:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise NewerFormat(f"model {self.model} has features that this program cannot make: {error}") from error
 
-    def _note(self, replica: Replica, version: int) -> None:
+    def _note(self, replica: Replica, version: int, published_ms: int) -> None:
         """Serve a version that has become whole. Called in the reader's thread."""
         model, whole = replica.model, self._whole
+        self._published_s = time.monotonic() - _since_s(published_ms)
         known = whole.encoding if whole is not None and whole.replica is replica else None
         if known is None or (known.features, known.inputs) != (model["features"], model["inputs"]):
             self._whole = _Whole(replica, self._encoding_of(model))
-        self._applied_s = time.monotonic()
         if whole is not None and whole.replica is not replica:
             self._kept = None
             self._log.info("served_from_topic", version=version, before=whole.replica.version)
         if self.loaded_s is None:
             self.loaded_s = time.monotonic() - self._began_s
         self._on_version(self, version)
+
+
+def _since_s(time_ms: int) -> float:
+    """Seconds since a time of the wall clock; 0 if it is not known (-1) or not come yet."""
+    return max(time.time() - time_ms / 1000, 0.0) if time_ms >= 0 else 0.0
 
 
 def _age_ms(version: int, encoding: _Encoding) -> float:

@@ -75,9 +75,9 @@ class Scorer:
         options of librdkafka.
 
         topic: the model's snapshot topic, if it is not `<model>.snapshots`. control_topic: the topic of aliases, pins
-        and pauses. stale_after_ms: a version that was applied longer ago is stale, unless the model is paused or
+        and pauses. stale_after_ms: a version that was published longer ago is stale, unless the model is paused or
         pinned; the log, the metrics and `why_stale` say so; None for no limit. refuse_after_ms: if the version was
-        applied longer ago, predicting raises NotReady; None for no limit. state_dir: directory of a copy of the last
+        published longer ago, predicting raises NotReady; None for no limit. state_dir: directory of a copy of the last
         version, written at most every copy_every_ms, and served at the start until the topic has been read. on_version:
         is called with every new version, in the thread that applies it; it must be quick, and errors that it raises are
         logged. metrics: where to count; by default nobody sees them. Raises ConfigError.
@@ -196,7 +196,7 @@ class Scorer:
 
     @property
     def why_stale(self) -> str:
-        """How long ago the last version was applied, and why none came since; "" if the version is not stale."""
+        """How long ago the last version was published, and why none came since; "" if the version is not stale."""
         current = self._served.current
         return current.why_stale if current is not None else ""
 
@@ -249,7 +249,7 @@ class Scorer:
 
     @property
     def version_age_s(self) -> float | None:
-        """Seconds since this scorer, or the one that wrote the copy, applied the version; None before the first."""
+        """Seconds since the version served was published; None before the first."""
         current = self._served.current
         return current.version_age_s if current is not None else None
 

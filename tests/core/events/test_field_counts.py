@@ -149,6 +149,19 @@ def test_a_flood_is_found_in_its_field(size: int, monkeypatch: pytest.MonkeyPatc
     assert len(joiner.counts._sample) <= 1_000 and len(joiner.counts._waiting) <= field_counts.WAITING
 
 
+def test_many_fields_that_come_at_once_are_all_found() -> None:
+    """Fifty fields with a new value in every event, in one large batch and no event after it: known soon, each near."""
+    joiner, rng = Joiner(FeatureSpec()), random.Random(9)
+    raws = [impression(i, **{f"u{field}": f"{rng.random()}" for field in range(50)}) for i in range(1_800)]
+    joiner.keys_of(raws)
+    for _ in range(field_counts.WAITING // field_counts.CAUGHT_UP + 1):
+        joiner.counts.catch_up()
+    found = joiner.counts.counts()
+    assert not joiner.counts._waiting and set(found) == {f"u{field}" for field in range(50)}
+    assert 0.8 * 90_000 < sum(found.values()) < 1.25 * 90_000
+    assert all(1_800 / 3 < count < 1_800 * 3 for count in found.values())
+
+
 def test_looking_up_takes_a_bounded_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood costs the first look-ups, then one for so many events; the counts stay near the true ones."""
     looked_up = 0

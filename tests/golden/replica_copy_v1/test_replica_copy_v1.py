@@ -40,6 +40,6 @@ def test_a_golden_copy_is_read_and_written_the_same() -> None:
     golden = GOLDEN.read_bytes()
     assert b"".join(encode_copy(VERSION, APPLIED_MS)) == golden
     copy = read_copy(io.BytesIO(golden), len(golden))
-    assert (copy.replica.served, copy.applied_ms) == (VERSION.served, APPLIED_MS)
+    assert (copy.replica.served, copy.published_ms) == (VERSION.served, APPLIED_MS)
     keys, weights = copy.replica.all_rows()
     assert keys.tolist() == VERSION.keys.tolist() and weights.tolist() == VERSION.weights.tolist()

@@ -48,6 +48,13 @@ def test_below_the_floor_nothing_is_written_and_it_is_said_once() -> None:
     assert [line["event"] for line in lines] == ["disk_full", "disk_has_room"]
 
 
+def test_a_small_floor_is_told_as_what_it_is(tmp_path: Path) -> None:
+    """Half a MiB is not said to be none."""
+    room = DiskRoom(tmp_path, 512 << 10, get_logger("test"), free_bytes=lambda path: 300 << 10)
+    assert not room.may_write()
+    assert room.reason.endswith("300 KiB free, learner.min_free is 512 KiB")
+
+
 def test_a_refusal_lasts_until_a_checkpoint_is_written() -> None:
     """Free bytes alone do not end it."""
     disk = Disk()

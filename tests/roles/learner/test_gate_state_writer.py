@@ -9,12 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings
+from stream_learner.adapters.kafka import Admin, Appender, EmbeddedBroker, KafkaSettings
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.control.gate_state import GateState, HeldPublication, Holding
 from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from tests.adapters.kafka.kafka_help import until
+from tests.waiting import patience
 
 HOLDING = Holding(7, 5, "positives", "", 0.0, 20.0, 3.5, 40.0)
 TOPIC = "site.control"
@@ -72,6 +73,26 @@ def test_each_change_is_written_once_by_the_learner_that_leads(settings: KafkaSe
     until(lambda: watch.state.gates["m"].holding is None)
     assert watch.state.gates["m"].late == mine.late and written(settings) == 2
     first.close()
+
+
+def test_a_record_that_was_deleted_is_written_again(settings: KafkaSettings, watch: ControlWatch) -> None:
+    """Somebody deletes it while the model is held: `gate status` is told again, once."""
+    one = writer(settings, watch, gate(HOLDING))
+    one.turn(leads=True)
+    until(lambda: "m" in watch.state.gates)
+    one.turn(leads=True)
+    appender = Appender(settings, name="operator")
+    appender.append(TOPIC, 0, None, key=watch.state.gates["m"].key)
+    appender.flush(patience())
+    appender.close()
+    until(lambda: "m" not in watch.state.gates)
+    for _ in range(3):
+        one.turn(leads=True)
+    until(lambda: "m" in watch.state.gates)
+    assert watch.state.gates["m"].holding == HOLDING
+    one.turn(leads=True)
+    one.close()
+    assert written(settings) == 3
 
 
 def test_a_model_held_before_its_publication_is_written(settings: KafkaSettings, watch: ControlWatch) -> None:

@@ -62,7 +62,7 @@ class ServedName:
 
     @property
     def version_age_s(self) -> float | None:
-        """How long ago the version was applied, seconds; None before the first."""
+        """How long ago the version was published, seconds; None before the first."""
         return self._scorer.version_age_s if self._scorer is not None else None
 
     @property
