@@ -227,7 +227,7 @@ def test_ways_in_lead_to_the_scorers_service() -> None:
     """Ingress and HTTPRoute, by a port that it has; without paths or rules everything is let through."""
     found = objects("platform")
     service = found["Service", SCORER[1]]["spec"]
-    (port,) = service["ports"]
+    (port,) = (one for one in service["ports"] if one["name"] == "http")
     ingress = found["Ingress", SCORER[1]]["spec"]
     backends = [path["backend"]["service"] for rule in ingress["rules"] for path in rule["http"]["paths"]]
     assert backends == 3 * [{"name": SCORER[1], "port": {"name": port["name"]}}]

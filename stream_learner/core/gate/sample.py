@@ -172,6 +172,7 @@ def cut_rows(record: ExampleRecord, rows: NDArray[np.int64]) -> ExampleRecord:
         label=record.label[rows],
         weight=record.weight[rows],
         keys=record.keys[keys[:k]],
+        counted=record.counted if record.bound is None else record.counted[keys[:k]],
         indices=indices[:m],
         row_len=record.row_len[rows],
         positions=positions[:v],

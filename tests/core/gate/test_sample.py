@@ -10,6 +10,7 @@ import pytest
 
 from stream_learner.core.gate.sample import LEAST, cut_rows, sampled, slice_counts
 from stream_learner.core.log.examples import to_batch
+from stream_learner.core.log.field_bound import FieldBound
 from tests.core.gate.log_ticks import Example, example, record
 
 RNG = random.Random(9)
@@ -41,11 +42,14 @@ def test_ids_that_repeat_do_not_make_the_sample_large() -> None:
     assert len(sampled([record(same)], 64)) == 0 or sum(len(rows) for _, rows in sampled([record(same)], 64)) <= 256
 
 
+@pytest.mark.parametrize("numbered", [False, True], ids=["", "numbered"])
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_that_are_cut_out_are_those_rows(seed: int) -> None:
-    """Keys, values, labels and weights of each, with a dictionary of their own."""
+def test_rows_that_are_cut_out_are_those_rows(seed: int, numbered: bool) -> None:
+    """Keys, values, labels, weights and numbers of keys of each, with a dictionary of their own."""
     rng = random.Random(seed)
     whole = record(EXAMPLES[seed * 40 : seed * 40 + rng.randrange(1, 40)])
+    if numbered:
+        whole.bound, whole.counted = FieldBound(9, (50, 60)), (whole.keys % np.uint64(3)).astype(np.uint8)
     rows = np.array(sorted(rng.sample(range(len(whole)), rng.randrange(1, len(whole) + 1))))
     mine, all_of_them = to_batch(cut_rows(whole, rows)), to_batch(whole)
     for number, row in enumerate(rows):
@@ -53,9 +57,11 @@ def test_rows_that_are_cut_out_are_those_rows(seed: int) -> None:
         theirs = slice(all_of_them.row_start[row], all_of_them.row_start[row + 1])
         assert mine.keys[ours].tolist() == all_of_them.keys[theirs].tolist()
         assert mine.values[ours].tolist() == all_of_them.values[theirs].tolist()
+        if numbered:
+            assert mine.counted[ours].tolist() == all_of_them.counted[theirs].tolist()
     for name in ("id_hash", "label", "weight", "log_time_ms"):
         assert getattr(mine, name).tolist() == getattr(all_of_them, name)[rows].tolist()
-    assert len(fields(mine)) == 7
+    assert len(fields(mine)) == 8
 
 
 def test_slices_count_the_examples_that_have_the_key() -> None:

@@ -39,7 +39,7 @@ def plain_rows(spec: FeatureSpec, raws: Sequence[bytes]) -> Rows:
     """Status, keys and values of each event by the defining decoder."""
     plan = Plan(roles={}, features=spec, ignore=IGNORED)
     found = [decode_help.plainly(plan, raw, 0) for raw in raws]
-    return [(status, keys, values) for status, _, _, _, keys, values in found]
+    return [(status, keys, values) for status, _, _, _, keys, values, _ in found]
 
 
 def table_of(keys: Sequence[int], weight: Callable[[int], float] = lambda key: key % 997 / 700 - 0.7) -> ReplicaTable:

@@ -202,7 +202,7 @@ def test_told_to_stop_it_first_is_not_ready_and_answers(published: Published) ->
     """Then it answers no more, and ends with code 0."""
     port, request = free_port(), infer_request(published.world.model, [b"{}"])
     with (
-        serve_command(published.world, f"serve.grpc_port={port}", "serve.drain=2s") as (command, _),
+        serve_command(published.world, f"serve.grpc_port={port}", "serve.drain=5s") as (command, _),
         client_of(port) as client,
     ):
         wait_until(lambda: client.refusal("ModelInfer", request)[0] == "OK")
@@ -220,6 +220,7 @@ def test_several_workers_share_the_port(published: Published) -> None:
     with serve_command(published.world, f"serve.grpc_port={port}", "serve.workers=2", "serve.drain=0s"):
         for _ in range(8):
             with client_of(port) as client:
+                wait_until(lambda: is_ready(client), "the worker of this connection is ready")
                 assert client.infer(published.world.model, [b"{}"]).version == "1000"
 
 
