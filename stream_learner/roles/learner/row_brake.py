@@ -99,7 +99,7 @@ class BrakeLog:
                 tick=tick,
                 max_rows=bound.max_rows,
                 rows=rows,
-                action="At the bound new features are left out. Look which field grows: `stream-learner inspect fields`.",
+                action="Beyond it new features are left out. See which field grows: `stream-learner inspect fields`.",
             )
         if bound is not None and bound.held_back and not self._said:
             self._said = True
