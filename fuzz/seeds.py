@@ -83,6 +83,11 @@ def snapshot_records() -> dict[str, bytes]:
     return {name: pack((key, (folder / f"{name}.bin").read_bytes())) for name, key in SNAPSHOT_KEYS.items()}
 
 
+def scorer_copies() -> dict[str, bytes]:
+    """The golden file of the format."""
+    return {file.stem: file.read_bytes() for file in sorted((GOLDEN / "replica_copy_v1").glob("*.bin"))}
+
+
 def checkpoints() -> dict[str, bytes]:
     """State directories after some checkpoints: family and key, then value, one after another."""
     from fuzz.targets.checkpoints import written_checkpoints
@@ -199,6 +204,7 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "predictions": predictions,
     "log-records": log_records,
     "snapshot-records": snapshot_records,
+    "scorer-copies": scorer_copies,
     "checkpoints": checkpoints,
     "checkpoint-copies": checkpoint_copies,
     "control": control_records,

@@ -22,6 +22,7 @@ TARGETS = {
     "rule-r": "fuzz.targets.rule_r:RuleRSequences",
     "snapshot-records": "fuzz.targets.snapshots:SnapshotRecords",
     "snapshot-sequences": "fuzz.targets.replica:SnapshotSequences",
+    "scorer-copies": "fuzz.targets.scorer_copies:ScorerCopies",
     "checkpoints": "fuzz.targets.checkpoints:Checkpoints",
     "checkpoint-copies": "fuzz.targets.checkpoints:CheckpointCopies",
     "control": "fuzz.targets.control:ControlRecords",

@@ -25,9 +25,9 @@ def version_of(weights: dict[int, float], shards: int = 2, sequence: int = 9) ->
     return WholeVersion(served, shards, keys, np.array([weights[key] for key in keys.tolist()], np.float32))
 
 
-def bytes_of(version: WholeVersion, applied_ms: int = 5) -> bytes:
+def bytes_of(version: WholeVersion, published_ms: int = 5) -> bytes:
     """The whole file."""
-    return b"".join(encode_copy(version, applied_ms))
+    return b"".join(encode_copy(version, published_ms))
 
 
 def read(data: bytes) -> Copy:
@@ -41,7 +41,7 @@ def test_what_is_read_back_is_what_was_served(weights: dict[int, float], shards:
     """Every weight, no other row, the version, its digest and what the model says of itself."""
     version = version_of(weights, shards, sequence)
     copy = read(bytes_of(version, 1_234))
-    assert copy.replica.ready and copy.applied_ms == 1_234
+    assert copy.replica.ready and copy.published_ms == 1_234
     assert copy.replica.served == version.served
     keys, found = copy.replica.all_rows()
     assert dict(zip(keys.tolist(), found.tolist(), strict=True)) == {
