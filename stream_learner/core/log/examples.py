@@ -43,9 +43,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
-from stream_learner.core.events.field_numbers import MOST_FIELDS
 from stream_learner.core.log.dictionary import Scratch, number_keys
-from stream_learner.core.log.field_bound import FieldBound, number_keys_of
+from stream_learner.core.log.field_bound import MOST_NUMBERS, FieldBound, number_keys_of
 from stream_learner.core.log.field_bound import warm as warm_field_bound
 from stream_learner.core.log.header import COUNTED, HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
 from stream_learner.core.log.marks import Mark, decode_codes, decode_mark
@@ -176,7 +175,7 @@ def largest_record_bytes(features: int, *, counted: bool = False) -> int:
 
     counted: with a bound on the rows of each field.
     """
-    more = _BOUND.size + 8 * MOST_FIELDS + features if counted else 0
+    more = _BOUND.size + 8 * MOST_NUMBERS + features if counted else 0
     return _ARRAYS_AT + 30 + 22 * features + more
 
 
@@ -250,7 +249,7 @@ def _bound_sizes(record: LogRecord) -> tuple[int, int]:
     if len(record.body) < _SIZES.size + _BOUND.size:
         raise DamagedRecord(f"a record of examples of {record.size_bytes} bytes", record.where)
     most_rows, fields = _BOUND.unpack_from(record.body, _SIZES.size)
-    if not (most_rows >= 1 and 1 <= fields <= MOST_FIELDS):
+    if not (most_rows >= 1 and 1 <= fields <= MOST_NUMBERS):
         raise DamagedRecord(f"at most {most_rows} rows for each of {fields} fields", record.where)
     return most_rows, fields
 
@@ -336,7 +335,7 @@ def _check_batch(batch: ExampleBatch) -> None:
 def _check_numbers(batch: ExampleBatch, bound: FieldBound) -> None:
     """Raise ValueError for a bound that no reader takes, or numbers that do not go with it."""
     fields = len(bound.hashes)
-    if not (1 <= bound.most_rows < 1 << 64 and 1 <= fields <= MOST_FIELDS):
+    if not (1 <= bound.most_rows < 1 << 64 and 1 <= fields <= MOST_NUMBERS):
         raise ValueError(f"at most {bound.most_rows} rows for each of {fields} fields")
     if len(batch.counted) != len(batch.keys) or int(batch.counted.max(initial=0)) > fields:
         raise ValueError(f"each feature needs the number of a field, at most {fields}")

@@ -6,12 +6,15 @@ where the bound was changed on the way.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.kernels import kernel
+
+MOST_NUMBERS: Final = int(np.iinfo(np.uint8).max)
+"""The numbers that fields can have: a byte beside each key."""
 
 
 class FieldBound(NamedTuple):
