@@ -80,36 +80,9 @@ class LearnedModel:
         self._log = get_logger("learner").bind(model=config.model)
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._log_features = LogFeatures(config.feature_spec().fingerprint)
-        self.gate = ModelGate(
-            config.learner.gate,
-            config.model,
-            config.examples_topic,
-            lambda: Gate(config.gate_policy(), tick_ms=config.join.tick_ms, slices=config.gate_slices()),
-            ControlState if control is None else lambda: control.state,
-            metrics,
-            self._log,
-        )
-        self._publication_gate = ModelPublicationGate(
-            config.snapshots.gate if config.learner.publish else "off",
-            config.model,
-            config.join.tick_ms,
-            ControlState if control is None else lambda: control.state,
-            metrics,
-            self._log,
-        )
-        self._gate_writer = (
-            GateStateWriter(
-                self.settings,
-                config.model,
-                config.examples_topic,
-                self.gate,
-                self._publication_gate,
-                control,
-                self._log,
-            )
-            if control is not None
-            else None
-        )
+        self.gate = self._new_gate()
+        self._publication_gate = self._new_publication_gate()
+        self._gate_writer = self._new_gate_writer()
         self._leadership = Leadership(
             config, self.settings, metrics, self._log, self.gate, standby=standby, with_lease=with_lease
         )
@@ -132,6 +105,43 @@ class LearnedModel:
         self._piece_bytes: int | None = None
         """How large a piece of a checkpoint may be to fit the topic of the copies, None where nothing bounds it."""
         self._load_s = 0.0
+
+    def _control_state(self) -> ControlState:
+        return ControlState() if self._control is None else self._control.state
+
+    def _new_gate(self) -> ModelGate:
+        config = self.config
+        return ModelGate(
+            config.learner.gate,
+            config.model,
+            config.examples_topic,
+            lambda: Gate(config.gate_policy(), tick_ms=config.join.tick_ms, slices=config.gate_slices()),
+            self._control_state,
+            self.metrics,
+            self._log,
+        )
+
+    def _new_publication_gate(self) -> ModelPublicationGate:
+        config = self.config
+        policy = config.snapshots.gate if config.learner.publish else "off"
+        return ModelPublicationGate(
+            policy, config.model, config.join.tick_ms, self._control_state, self.metrics, self._log
+        )
+
+    def _new_gate_writer(self) -> GateStateWriter | None:
+        """The writer of what both gates say, None without a control topic."""
+        config, control = self.config, self._control
+        if control is None:
+            return None
+        return GateStateWriter(
+            self.settings,
+            config.model,
+            config.examples_topic,
+            self.gate,
+            self._publication_gate,
+            control,
+            self._log,
+        )
 
     def _new_learner(self) -> Learner:
         config = self.config
