@@ -9,6 +9,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -110,3 +111,18 @@ def is_ready(url: str) -> bool:
         return httpx.get(f"{url}/v2/health/ready", timeout=patience(2.0)).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def children(parent: int) -> dict[int, str]:
+    """Command lines of the processes that a process has started, from any of its threads, and that have not ended."""
+    files = list(Path(f"/proc/{parent}/task").glob("*/children"))
+    found = {int(pid): of_process(Path(f"/proc/{pid}/cmdline")) for file in files for pid in of_process(file).split()}
+    return {pid: line for pid, line in found.items() if line}
+
+
+def of_process(file: Path) -> str:
+    """The content of a file of a process, "" if it has ended meanwhile."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from pathlib import Path
 
 import httpx
 import pytest
@@ -26,19 +25,10 @@ from tests.cli_e2e.published import Published
 from tests.cli_e2e.scraped import answer
 from tests.cli_e2e.world import free_port
 from tests.roles.scorer.serve.clients import Gate, answers, connect, error_of, head, read_all, status_of
-from tests.roles.scorer.serve.running import Server, config_of, serving
+from tests.roles.scorer.serve.running import Server, children, config_of, serving
 from tests.waiting import patience, wait_until
 
 KIB = 1 << 10
-
-
-def children(parent: int) -> dict[int, str]:
-    """Command lines of the processes that a process has started, from any of its threads."""
-    found = {}
-    for file in Path(f"/proc/{parent}/task").glob("*/children"):
-        for pid in file.read_text(encoding="utf-8").split():
-            found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
-    return found
 
 
 def value(server: Server, metric: str) -> float:

@@ -18,7 +18,7 @@ from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
 from tests.cli_e2e.scraped import answer
 from tests.cli_e2e.world import free_port
-from tests.roles.scorer.serve.running import config_of, is_ready, serve_command, serving
+from tests.roles.scorer.serve.running import children, config_of, is_ready, of_process, serve_command, serving
 from tests.waiting import patience, wait_until
 
 EVENT = {"instances": [{"site": "a", "x": 1}]}
@@ -185,7 +185,7 @@ def test_workers_share_the_port_and_are_replaced_when_they_die(published: Publis
         wait_until(lambda: answer(world.port, "/readyz")[0] == 200)
 
         def workers() -> set[int]:
-            text = command_children(command.process.pid)
+            text = children(command.process.pid)
             return {pid for pid, line in text.items() if "roles.scorer.serve.workers" in line}
 
         first = workers()
@@ -223,21 +223,12 @@ def test_workers_end_when_the_one_who_started_them_is_killed(published: Publishe
         "serve", "-c", published.world.file, *(part for one in settings for part in ("--set", one))
     ) as command:
         wait_until(lambda: sum(event["event"] == "serving" for event in command.events) == 2)
-        left = set(command_children(command.process.pid))
+        left = set(children(command.process.pid))
         command.process.kill()
         wait_until(lambda: not any(is_alive(pid) for pid in left))
 
 
-def command_children(parent: int) -> dict[int, str]:
-    """Command lines of a process's children, by process."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8")
-    return {int(pid): Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8") for pid in children.split()}
-
-
 def is_alive(pid: int) -> bool:
     """Whether a process runs."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    stat = of_process(Path(f"/proc/{pid}/stat"))
+    return bool(stat) and stat.rpartition(")")[2].split()[0] != "Z"
