@@ -52,7 +52,7 @@ def status(config: Config) -> Fields:
     version = _published(config, config.model)
     found = _gate_of(config, state)
     decisions = sorted(state.decisions_of(config.examples_topic), key=lambda one: (one.when_ms, one.id))
-    late = set() if found is None else set(found.late)
+    late = state.late_on(config.examples_topic, config.model)
     counting = Decisions(one for one in decisions if one.id not in late)
     return {
         "model": config.model,
@@ -297,7 +297,7 @@ def _publication(config: Config, found: GateState | None) -> Fields:
     }
 
 
-def _row(config: Config, decision: Decision, late: set[str], counting: Decisions) -> Fields:
+def _row(config: Config, decision: Decision, late: frozenset[str], counting: Decisions) -> Fields:
     instead = counting.instead_of(decision)
     return {
         "decision": decision.id,
