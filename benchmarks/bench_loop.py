@@ -1,14 +1,12 @@
 """The loop on a real Kafka: JSON to training log, training log to model, and both at once.
 
-39 features, about 600 bytes of JSON, 2 % clicks. `KAFKA_BOOTSTRAP` is used if set, else a broker is started as the
-tests do. Joiner alone and learner alone are kept to one core while the broker has the other; for the whole loop
-joiner, learner and broker share whatever cores there are.
+39 features, about 600 bytes of JSON, 2 % clicks. Joiner alone and learner alone are kept to one core while the broker
+has the other; for the whole loop joiner, learner and broker share whatever cores there are.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,11 +20,12 @@ import numpy as np
 import yaml
 from confluent_kafka import Producer
 
+from benchmarks.brokers import TIME, Brokers, brokers
+from benchmarks.counters import EVENTS
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.config import load_config
 from stream_learner.operations.topics import plans
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_fields, benchmark_impressions
-from tests.kafka_broker.broker import Broker
 
 PARTITIONS = 2
 PER_S = 20_000
@@ -38,22 +37,23 @@ CHUNK = 50_000
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows: join and learn alone, then the whole loop."""
     count = 200_000 if quick else 1_000_000
-    with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
-        site = Site(bootstrap, Path(folder))
+    with brokers() as those, tempfile.TemporaryDirectory() as folder:
+        site = Site(those.bootstrap, Path(folder))
         site.produce(count)
-        rows = [site.measure_join(count), site.measure_learn(count)]
-        whole = Site(bootstrap, Path(folder), like=site)
-        return [*rows, row("whole loop, broker included", count, whole.both(count))]
+        alone = [site.measured(role, count, those) for role in ("join", "learn")]
+        whole = Site(those.bootstrap, Path(folder), like=site)
+        return [
+            row("join from Kafka JSON to training log, one core", count, alone[0]),
+            row("learn from training log, one core", count, alone[1]),
+            row("whole loop, broker included", count, whole.both(count, those)),
+        ]
 
 
 @contextmanager
 def kafka() -> Iterator[str]:
-    given = os.environ.get("KAFKA_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with Broker() as broker:
-        yield broker.bootstrap
+    """The address of `brokers`."""
+    with brokers() as those:
+        yield those.bootstrap
 
 
 class Inputs(Protocol):
@@ -119,23 +119,15 @@ class Site:
                     producer.produce(topic, end, partition=partition, timestamp=end_ms)
         assert producer.flush(120) == 0
 
-    def measure_join(self, count: int) -> dict[str, Any]:
-        """The joiner on one core, the topics already full."""
-        figures = result_of(self.start("join", count, core=0))
-        return row("join from Kafka JSON to training log, one core", count, figures)
+    def measured(self, role: str, count: int, those: Brokers) -> dict[str, float]:
+        """A role on one core, from topics that are full."""
+        process = self.start(role, count, core=0)
+        return those.beside(lambda: result_of(process))
 
-    def measure_learn(self, count: int) -> dict[str, Any]:
-        """The learner on one core, the training log already full."""
-        figures = result_of(self.start("learn", count, core=0))
-        return row("learn from training log, one core", count, figures)
-
-    def both(self, count: int) -> dict[str, float]:
+    def both(self, count: int, those: Brokers) -> dict[str, float]:
         """Joiner and learner side by side, from the first impression to the last example folded."""
         learner, joiner = self.start("learn", count), self.start("join", count)
-        joined, learned = result_of(joiner), result_of(learner)
-        seconds = max(joined["ended_at"], learned["ended_at"]) - joined["began_at"]
-        cpu = joined["cpu_seconds"] + learned["cpu_seconds"]
-        return {**learned, "seconds": seconds, "cpu_seconds": cpu}
+        return those.beside(lambda: _together(result_of(joiner), result_of(learner)))
 
     def start(self, role: str, count: int, core: int | None = None) -> subprocess.Popen[str]:
         """A process of `loop_process`, which is ready to begin."""
@@ -155,14 +147,24 @@ def result_of(process: subprocess.Popen[str]) -> dict[str, float]:
     return found
 
 
+def _together(joined: dict[str, float], learned: dict[str, float]) -> dict[str, float]:
+    """The figures of a joiner and a learner as those of one."""
+    seconds = max(joined["ended_at"], learned["ended_at"]) - joined["began_at"]
+    sums = {name: joined[name] + learned[name] for name in ("cpu_seconds", *EVENTS) if name in joined}
+    return {**learned, **sums, "seconds": seconds}
+
+
 def row(name: str, count: int, figures: dict[str, float]) -> dict[str, Any]:
     """A row about so many impressions."""
-    cpu_ns = figures["cpu_seconds"] / count * 1e9
+    each = {name: figures[name] / count for name in ("cpu_seconds", TIME, "instructions") if name in figures}
+    brokers_too = f", {each[TIME] * 1e9:.0f} ns of the brokers'" if TIME in each else ""
+    counted = f", {each['instructions']:,.0f} instructions" if "instructions" in each else ""
     return {
         "name": name,
         "value": round(count / figures["seconds"]),
         "unit": "impressions/s",
-        "note": f"{count} impressions in {figures['seconds']:.1f} s, {cpu_ns:.0f} ns of CPU each",
+        "note": f"{count} impressions in {figures['seconds']:.1f} s, {each['cpu_seconds'] * 1e9:.0f} ns of CPU each"
+        f"{brokers_too}{counted}",
     }
 
 
