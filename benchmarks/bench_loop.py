@@ -74,7 +74,7 @@ class Site:
         self.file = folder / f"{self.model}.yaml"
         tree = {
             "model": self.model,
-            "kafka": {"bootstrap.servers": bootstrap, "session.timeout.ms": 6000},
+            "kafka": {"bootstrap.servers": bootstrap, "session.timeout.ms": 30_000},
             "input": {"impressions": {"topic": self.inputs[0]}, "clicks": {"topic": self.inputs[1]}},
             "join": {"window": "10s", "tick": "1s", "dedupe": "30s", "close_idle": False, **join},
             "features": {"categorical": list(benchmark_fields()[0])},
@@ -131,11 +131,21 @@ class Site:
 
     def start(self, role: str, count: int, core: int | None = None) -> subprocess.Popen[str]:
         """A process of `loop_process`, which is ready to begin."""
-        command = [sys.executable, "-m", "benchmarks.loop_process", role, str(self.file), str(count)]
-        command += [] if core is None else [str(core)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process = subprocess.Popen(self.command(role, count, core), stdout=subprocess.PIPE, text=True)
+        if line_of(process) != "ready\n":
+            raise RuntimeError(f"{process.args} ended with {process.wait()}")
         return process
+
+    def command(self, role: str, count: int, core: int | None = None) -> list[str]:
+        """The command of a process of `loop_process`."""
+        command = [sys.executable, "-m", "benchmarks.loop_process", role, str(self.file), str(count)]
+        return command if core is None else [*command, str(core)]
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line of what a process says, "" at its end."""
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""What many partitions cost a joiner and a learner: threads, open files, connections, memory, speed.
+"""What many partitions cost a joiner, a learner and the brokers: threads, open files, connections, memory, time.
 
-The events are those of `bench_loop`, over 1 and over 64 partitions (16 with `--quick`). `KAFKA_BOOTSTRAP` is used if
-set, else three nodes are started as the tests do. Each role runs alone, kept to one core, and is looked at every 50 ms;
-the figures are the highest seen.
+The same events of `bench_loop` over 1 to 256 partitions (1 and 16 with `--quick`) on one broker, and over 16 on three
+that keep three copies of everything. Each role runs alone, kept to one core, and is looked at every 50 ms; the figures
+are the highest seen. The brokers' time is also that of their taking the events in, and all that they do meanwhile.
 """
 
 from __future__ import annotations
@@ -11,52 +11,67 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_loop import Site, result_of, row
+from benchmarks.brokers import TIME, Brokers, brokers
 from stream_learner.wording import count_of
-from tests.kafka_broker.broker import Broker
 
-NODES = 3
+SIZES = (1, 4, 16, 64, 256)
+NODES, COPIED = 3, 16
+"""So many partitions are measured on so many brokers, too."""
 LOOK_S = 0.05
 UNITS = {"threads": "", "open files": "", "connections": "", "resident memory": "MiB"}
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: for each number of partitions, what the joiner and the learner take, and their speed."""
-    count = 200_000 if quick else 600_000
-    with _cluster() as bootstrap, tempfile.TemporaryDirectory() as folder:
+    """Rows: for each number of partitions, what the joiner, the learner and the brokers take, and the roles' speed."""
+    sizes, count = ((1, COPIED), 200_000) if quick else (SIZES, 400_000)
+    with tempfile.TemporaryDirectory() as name:
+        rows = _on(1, sizes, Path(name), count)
+        return rows if "KAFKA_BOOTSTRAP" in os.environ else rows + _on(NODES, (COPIED,), Path(name), count)
+
+
+def _on(nodes: int, sizes: Sequence[int], folder: Path, count: int) -> list[dict[str, Any]]:
+    """The rows of these numbers of partitions on so many brokers; each keeps a copy."""
+    where = f", {nodes} brokers" if nodes > 1 else ""
+    with brokers(nodes) as those:
+        _measure(Site(those.bootstrap, folder), count, those, "")  # so that the brokers have compiled what they do
         return [
-            figure
-            for partitions in (1, 16 if quick else 64)
-            for figure in _measure(Site(bootstrap, Path(folder), partitions=partitions), count)
+            row
+            for size in sizes
+            for row in _measure(Site(those.bootstrap, folder, partitions=size), count, those, where)
         ]
 
 
-@contextmanager
-def _cluster() -> Iterator[str]:
-    given = os.environ.get("KAFKA_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with Broker(NODES) as broker:
-        yield broker.bootstrap
-
-
-def _measure(site: Site, count: int) -> list[dict[str, Any]]:
-    site.produce(count)
-    rows = []
+def _measure(site: Site, count: int, those: Brokers, more: str) -> list[dict[str, Any]]:
+    over = count_of(site.partitions, "partition") + more
+    rows = _brokers_row(f"send, {over}", count, those.beside(lambda: _sent(site, count)))
     for role in ("join", "learn"):
-        where = f"{role}, {count_of(site.partitions, 'partition')}"
+        where = f"{role}, {over}"
         process = site.start(role, count, core=0)
         with _Watched(process) as watched:
-            figures = result_of(process)
+            figures = those.beside(lambda process=process: result_of(process))
         rows += [{"name": f"{where}: {what}", "value": watched.most[what], "unit": UNITS[what]} for what in UNITS]
-        rows.append(row(where, count, figures))
+        rows += [row(where, count, figures), *_brokers_row(where, count, figures)]
     return rows
+
+
+def _sent(site: Site, count: int) -> dict[str, float]:
+    """Send the events; the seconds that took."""
+    began_s = time.monotonic()
+    site.produce(count)
+    return {"seconds": time.monotonic() - began_s}
+
+
+def _brokers_row(where: str, count: int, figures: dict[str, float]) -> list[dict[str, Any]]:
+    """The brokers' time for an impression, if it is known."""
+    if TIME not in figures:
+        return []
+    return [{"name": f"{where}: brokers", "value": figures[TIME] / count * 1e9, "unit": "ns of CPU an impression"}]
 
 
 class _Watched:

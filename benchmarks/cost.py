@@ -106,9 +106,14 @@ def ids_bytes(ids: float) -> float:
     return ids * ID_ENTRY_BYTES / ID_FULL_LEAST
 
 
+def remembered_clicks(window_s: float, a_s: float) -> float:
+    """Clicks that may still count, at all joiners together."""
+    return a_s * CLICK_SHARE * (window_s + SKEW_S + LATENESS_S)
+
+
 def click_memory_bytes(window_s: float, a_s: float) -> float:
     """Most memory that all joiners together need for the clicks that may still count."""
-    clicks = a_s * CLICK_SHARE * (window_s + SKEW_S + LATENESS_S)
+    clicks = remembered_clicks(window_s, a_s)
     return clicks * CLICK_BYTES + ids_bytes(clicks)
 
 

@@ -1,6 +1,7 @@
-"""One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE]`.
+"""One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE [stay]]`.
 
-In: a configuration file, how many impressions or examples there are, a core to keep to. Out: a line of JSON with the
+In: a configuration file, how many impressions or examples there are, a core to keep to. One that is to stay leaves its
+group only when its input ends, so that nobody else gets its partitions before. Out: a line of JSON with the
 seconds from the first record at hand to the last one done, the processor time in between, and the counts of the
 processor where it counts; a learner's has what it learned besides.
 This file must never be used for anything but measuring.
@@ -42,13 +43,18 @@ def main() -> None:
     with looking_for_garbage_seldom():
         if role_name == "join":
             joiner = JoinerRole(config, metrics)
+            role: JoinerRole | LearnerRole = joiner
             figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted, counters)
+            figures["partitions"] = len(joiner.partitions)
         else:
-            learner = LearnerRole(config, metrics)
+            role = learner = LearnerRole(config, metrics)
             figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted, counters)
             found = learner.learner.progress.summary()
             figures |= {name: found[name] for name in ("examples", "positives", "log_loss")}
-    print(json.dumps(figures))
+        print(json.dumps(figures), flush=True)
+        if "stay" in sys.argv[5:]:
+            sys.stdin.read()
+        role.close()
 
 
 def _joined(joiner: JoinerRole) -> int:
@@ -78,7 +84,6 @@ def _timed(
     seconds, cpu = time.monotonic() - began_s, time.process_time() - cpu_began_s
     ended_at = time.time()
     counted = dict(zip(EVENTS, (counters.read() - counts).tolist(), strict=True)) if counters else {}
-    role.close()
     return {"seconds": seconds, "cpu_seconds": cpu, "began_at": began_at, "ended_at": ended_at, **counted}
 
 
