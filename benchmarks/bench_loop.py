@@ -133,7 +133,7 @@ class Site:
         """A process of `loop_process`, which is ready to begin."""
         process = subprocess.Popen(self.command(role, count, core), stdout=subprocess.PIPE, text=True)
         if line_of(process) != "ready\n":
-            raise RuntimeError(f"{process.args} ended with {process.wait()}")
+            raise RuntimeError(f"{role} ended with {process.wait()}")
         return process
 
     def command(self, role: str, count: int, core: int | None = None) -> list[str]:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def _measure(site: Site, count: int, those: Brokers, more: str) -> list[dict[str
         where = f"{role}, {over}"
         process = site.start(role, count, core=0)
         with _Watched(process) as watched:
-            figures = those.beside(lambda process=process: result_of(process))
+            figures = those.beside(partial(result_of, process))
         rows += [{"name": f"{where}: {what}", "value": watched.most[what], "unit": UNITS[what]} for what in UNITS]
         rows += [row(where, count, figures), *_brokers_row(where, count, figures)]
     return rows

@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.brokers import TIME, brokers
+from benchmarks.brokers import TIME, Figures, brokers
 from benchmarks.counters import EVENTS
 from benchmarks.peers.maven import ToolMissing
-from benchmarks.peers.programs import PROGRAMS, Figures, Program, World
+from benchmarks.peers.programs import PROGRAMS, Program, World
 from benchmarks.rows import Incomplete, Row
 
 BASE = {"join": "stream-learner-join", "learning": "stream-learner-learn", "whole loop": "stream-learner"}

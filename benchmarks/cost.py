@@ -163,3 +163,13 @@ def stored(event_bytes: float, log_bytes: float, row_bytes: float) -> list[Produ
         Product("brokers: snapshots", (model, (SNAPSHOT_ROW_BYTES, "bytes"), both, copies)),
         Product("brokers: checkpoints", (model, (CHECKPOINT_ROW_BYTES, "bytes"), both, copies)),
     ]
+
+
+def network(event_bytes: float, log_bytes: float, rows: float) -> list[Product]:
+    """Bytes a second on the network, not compressed: to a broker, from it to those with copies, and to one reader."""
+    rate, ways = (round(rate_a_s()), "a second"), (REPLICAS + 1, "ways")
+    return [
+        Product("network a second: impressions", (rate, (round(event_bytes), "bytes"), ways)),
+        Product("network a second: training log", (rate, (round(log_bytes), "bytes"), ways)),
+        Product("network a second: to each scorer", (rate, (round(rows, 1), "rows"), (SNAPSHOT_ROW_BYTES, "bytes"))),
+    ]
