@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rows import Incomplete, Row
+from stream_learner.errors import RetryLater
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 1800
@@ -55,7 +56,12 @@ def measure(wanted: str, quick: bool, log: Console) -> tuple[list[Row], str]:
     some = (subjects.split(","),) if subjects else ()
     failure = ""
     try:
-        rows = importlib.import_module(f"benchmarks.bench_{name}").run(quick, *some)
+        run = importlib.import_module(f"benchmarks.bench_{name}").run
+        try:
+            rows = run(quick, *some)
+        except RetryLater as error:
+            log.print(f"{wanted} once more: {error}", highlight=False, markup=False)
+            rows = run(quick, *some)
     except Incomplete as error:
         rows, failure = error.rows, str(error)
     except Exception as error:  # noqa: BLE001 - the others still run; the exit code tells

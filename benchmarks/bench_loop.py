@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +24,10 @@ from benchmarks.brokers import TIME, Brokers, brokers
 from benchmarks.counters import EVENTS
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
 from stream_learner.config import load_config
+from stream_learner.errors import RetryLater
 from stream_learner.operations.topics import plans
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_fields, benchmark_impressions
+from tests.waiting import wait_until
 
 PARTITIONS = 2
 PER_S = 20_000
@@ -89,6 +91,7 @@ class Site:
             keep = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)}
             own += [TopicPlan(name, partitions, configs=keep) for name in self.inputs]
         admin.create(own)
+        wait_until(lambda: _answers(admin, own), "the leaders of new topics")
 
     def produce(self, count: int) -> None:
         """The input, in the order of event time, and at the end of each partition what closes all windows."""
@@ -140,6 +143,15 @@ class Site:
         """The command of a process of `loop_process`."""
         command = [sys.executable, "-m", "benchmarks.loop_process", role, str(self.file), str(count)]
         return command if core is None else [*command, str(core)]
+
+
+def _answers(admin: Admin, topics: Iterable[TopicPlan]) -> bool:
+    """Whether the leaders of all partitions know that they are: on a busy machine some learn it late."""
+    try:
+        admin.offsets.high_watermarks((plan.name, number) for plan in topics for number in range(plan.partitions))
+    except RetryLater:
+        return False
+    return True
 
 
 def line_of(process: subprocess.Popen[str]) -> str:

@@ -32,8 +32,8 @@ def _said(figures: Figures) -> str:
     short = ", ".join(name for name, one in kept.items() if one["quick"])
     text = f"`make bench` on {machines}, {day}, with Kafka on the same cores"
     text += f" (short runs: {short})" if short else ""
-    text += ". 39 features and about 600 bytes of JSON an event; times are processor time."
-    return textwrap.fill(f"{text} [How it is measured](docs/performance.md).", WIDTH)
+    text += ": 39 features, about 600 bytes of JSON. Times are processor time, but for the last two rows."
+    return textwrap.fill(text, WIDTH)
 
 
 def measured(figures: Figures) -> str:
@@ -117,7 +117,7 @@ def _http(figures: Figures) -> str:
 
 def _fresh(figures: Figures) -> str:
     _, _, how = figures.rows("freshness")["freshness p99"][2].partition(" ticks of ")
-    return f"{figures.value('freshness', 'freshness p99'):.0f} ms with ticks of {how}"
+    return f"{figures.value('freshness', 'freshness p99'):,.0f} ms with ticks of {how}"
 
 
 def _restart(figures: Figures) -> str:
