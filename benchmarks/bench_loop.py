@@ -107,10 +107,11 @@ class Site:
         )
         impressions, clicks = self.inputs
         for first in range(0, count, CHUNK):
-            data, bounds = benchmark_impressions(CHUNK, first=first)
-            numbers = np.arange(first, first + CHUNK)
+            size = min(CHUNK, count - first)
+            data, bounds = benchmark_impressions(size, first=first)
+            numbers = np.arange(first, first + size)
             _send(producer, impressions, data, bounds, numbers, numbers % self.partitions)
-            data, bounds, index = benchmark_clicks(CHUNK, first=first)
+            data, bounds, index = benchmark_clicks(size, first=first)
             numbers = first + index
             _send(producer, clicks, data, bounds, numbers + PER_S, numbers % self.partitions)
             producer.poll(0)

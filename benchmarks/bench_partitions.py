@@ -2,7 +2,8 @@
 
 The same events of `bench_loop` over 1 to 256 partitions (1 and 16 with `--quick`) on one broker, and over 16 on three
 that keep three copies of everything. Each role runs alone, kept to one core, and is looked at every 50 ms; the figures
-are the highest seen. The brokers' time is also that of their taking the events in, and all that they do meanwhile.
+are the highest seen. What a role does once, such as finding the end of each partition's log, is measured with so few
+events that there is nothing else, and taken off. The brokers' time is also that of their taking the events in.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from stream_learner.wording import count_of
 SIZES = (1, 4, 16, 64, 256)
 NODES, COPIED = 3, 16
 """So many partitions are measured on so many brokers, too."""
+FEW = 4_096
+DONE_ONCE = ("cpu_seconds", TIME, "instructions")
+"""The figures of which a part is done once, however many impressions there are."""
 LOOK_S = 0.05
 UNITS = {"threads": "", "open files": "", "connections": "", "resident memory": "MiB"}
 
@@ -38,27 +42,40 @@ def run(quick: bool) -> list[dict[str, Any]]:
 
 def _on(nodes: int, sizes: Sequence[int], folder: Path, count: int) -> list[dict[str, Any]]:
     """The rows of these numbers of partitions on so many brokers; each keeps a copy."""
-    where = f", {nodes} brokers" if nodes > 1 else ""
     with brokers(nodes) as those:
-        _measure(Site(those.bootstrap, folder), count, those, "")  # so that the brokers have compiled what they do
-        return [
-            row
-            for size in sizes
-            for row in _measure(Site(those.bootstrap, folder, partitions=size), count, those, where)
+        _measure(Site(those.bootstrap, folder), count, those)  # so that the brokers have compiled what they do
+        return [row for size in sizes for row in _rows(those, folder, size, count, f", {nodes} brokers" * (nodes > 1))]
+
+
+def _rows(those: Brokers, folder: Path, partitions: int, count: int, more: str) -> list[dict[str, Any]]:
+    """The rows of so many partitions: what is done once, taken from a run with few impressions, and the rest."""
+    few, many = (_measure(Site(those.bootstrap, folder, partitions=partitions), n, those) for n in (FEW, count))
+    rows = []
+    for does, figures in many.items():
+        where = f"{does}, {count_of(partitions, 'partition')}{more}"
+        more_of_it = {name: figures[name] - few[does][name] for name in DONE_ONCE if name in figures}
+        rows += [
+            {"name": f"{where}: {what}", "value": figures[what], "unit": UNITS[what]}
+            for what in UNITS
+            if what in figures
         ]
+        if "cpu_seconds" in figures:
+            rows.append(row(where, count - FEW, {**figures, **more_of_it}))
+            rows.append({"name": f"{where}: once", "value": few[does]["cpu_seconds"] * 1000, "unit": "ms of CPU"})
+        if TIME in figures:
+            each = more_of_it[TIME] / (count - FEW) * 1e9
+            rows.append({"name": f"{where}: brokers", "value": each, "unit": "ns of CPU an impression"})
+    return rows
 
 
-def _measure(site: Site, count: int, those: Brokers, more: str) -> list[dict[str, Any]]:
-    over = count_of(site.partitions, "partition") + more
-    rows = _brokers_row(f"send, {over}", count, those.beside(lambda: _sent(site, count)))
+def _measure(site: Site, count: int, those: Brokers) -> dict[str, dict[str, float]]:
+    """The figures of sending, joining and learning so many impressions."""
+    found = {"send": those.beside(lambda: _sent(site, count))}
     for role in ("join", "learn"):
-        where = f"{role}, {over}"
         process = site.start(role, count, core=0)
         with _Watched(process) as watched:
-            figures = those.beside(partial(result_of, process))
-        rows += [{"name": f"{where}: {what}", "value": watched.most[what], "unit": UNITS[what]} for what in UNITS]
-        rows += [row(where, count, figures), *_brokers_row(where, count, figures)]
-    return rows
+            found[role] = those.beside(partial(result_of, process)) | watched.most
+    return found
 
 
 def _sent(site: Site, count: int) -> dict[str, float]:
@@ -66,13 +83,6 @@ def _sent(site: Site, count: int) -> dict[str, float]:
     began_s = time.monotonic()
     site.produce(count)
     return {"seconds": time.monotonic() - began_s}
-
-
-def _brokers_row(where: str, count: int, figures: dict[str, float]) -> list[dict[str, Any]]:
-    """The brokers' time for an impression, if it is known."""
-    if TIME not in figures:
-        return []
-    return [{"name": f"{where}: brokers", "value": figures[TIME] / count * 1e9, "unit": "ns of CPU an impression"}]
 
 
 class _Watched:

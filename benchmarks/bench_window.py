@@ -34,10 +34,11 @@ SPANS = 3
 
 def run(quick: bool) -> list[Row]:
     """Rows for each window: bytes a click as measured, and as reckoned."""
-    return [row for window_s in (WINDOWS_S[:2] if quick else WINDOWS_S) for row in _rows(window_s)]
+    return [row for window_s in (WINDOWS_S[:2] if quick else WINDOWS_S) for row in rows_of(window_s)]
 
 
-def _rows(window_s: int) -> list[Row]:
+def rows_of(window_s: int) -> list[Row]:
+    """How many clicks a window remembers, and bytes for each, as measured in a process of its own and as reckoned."""
     command = [sys.executable, "-m", __name__, str(window_s)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
     found = json.loads(answer.splitlines()[-1])

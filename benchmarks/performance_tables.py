@@ -305,6 +305,7 @@ def partitions_seen(figures: Figures) -> str:
     head = {
         "cpu": "ns of CPU an impression",
         "instructions": "instructions",
+        "once": "once, ms of CPU",
         "threads": "threads",
         "open files": "open files",
         "connections": "connections",
