@@ -163,7 +163,10 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, float]:
     """The figures of a process of `loop_process`, waited for."""
-    output, _ = process.communicate(timeout=600)
+    try:
+        output, _ = process.communicate(timeout=600)
+    finally:
+        process.kill()
     if process.returncode:
         raise RuntimeError(f"{process.args} ended with {process.returncode}")
     found: dict[str, float] = json.loads(output.splitlines()[-1])

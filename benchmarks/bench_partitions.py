@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.bench_loop import Site, result_of, row
 from benchmarks.brokers import TIME, Brokers, brokers
+from stream_learner.errors import RetryLater
 from stream_learner.wording import count_of
 
 SIZES = (1, 4, 16, 64, 256)
@@ -44,7 +45,17 @@ def _on(nodes: int, sizes: Sequence[int], folder: Path, count: int) -> list[dict
     """The rows of these numbers of partitions on so many brokers; each keeps a copy."""
     with brokers(nodes) as those:
         _measure(Site(those.bootstrap, folder), count, those)  # so that the brokers have compiled what they do
-        return [row for size in sizes for row in _rows(those, folder, size, count, f", {nodes} brokers" * (nodes > 1))]
+        return [row for size in sizes for row in _or_why_not(those, folder, size, count, nodes)]
+
+
+def _or_why_not(those: Brokers, folder: Path, partitions: int, count: int, nodes: int) -> list[dict[str, Any]]:
+    """The rows of so many partitions, or one that says why this machine has none."""
+    more = f", {nodes} brokers" if nodes > 1 else ""
+    try:
+        return _rows(those, folder, partitions, count, more)
+    except (RuntimeError, RetryLater, AssertionError, subprocess.TimeoutExpired) as error:
+        what = f"{count_of(partitions, 'partition')}{more}, left out"
+        return [{"name": what, "value": 0.0, "unit": "", "note": " ".join(str(error).split())[:200]}]
 
 
 def _rows(those: Brokers, folder: Path, partitions: int, count: int, more: str) -> list[dict[str, Any]]:

@@ -83,9 +83,14 @@ def _printed(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
     printed, wrong = [], []
     for name in names:
         try:
-            printed.append(json.loads(Path(name).read_text(encoding="utf-8")))
+            found = json.loads(Path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             wrong.append(f"{name}: {error}")
+            continue
+        if isinstance(found, dict) and found.keys() >= {"machine", "quick", "rows", "failed"}:
+            printed.append(found)
+        else:
+            wrong.append(f"{name}: not what `python -m benchmarks --json` prints")
     return printed, wrong
 
 

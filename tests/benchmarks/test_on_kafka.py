@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from benchmarks import bench_partitions
 from benchmarks.bench_joiners import together
 from benchmarks.bench_loop import row
 from benchmarks.brokers import TIME, Brokers, processor_s
@@ -55,3 +57,27 @@ def test_joiners_that_did_not_share_evenly_are_no_figure() -> None:
     """One of them had begun with the partitions of the other."""
     with pytest.raises(RuntimeError, match=r"the joiners had \[3, 1\] partitions"):
         together([joiner(3, 10.0, 13.0), joiner(1, 11.0, 14.0)])
+
+
+def test_partitions_that_a_machine_cannot_hold_are_left_out_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other sizes have their rows; one line says why."""
+
+    def rows(those: Brokers, folder: Path, partitions: int, count: int, more: str) -> list[dict[str, object]]:
+        if partitions == 256:
+            raise RuntimeError("join ended with 1:\nno memory")
+        return [{"name": f"join, {partitions} partitions{more}: threads", "value": 1.0, "unit": ""}]
+
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "nobody asks it")
+    monkeypatch.setattr(bench_partitions, "_rows", rows)
+    monkeypatch.setattr(bench_partitions, "_measure", lambda *_: {})
+    monkeypatch.setattr(bench_partitions, "Site", lambda *_: None)
+    found = bench_partitions.run(quick=False)
+    assert [row["name"] for row in found[:2]] == ["join, 1 partitions: threads", "join, 4 partitions: threads"]
+    assert found[-1] == {
+        "name": "256 partitions, left out",
+        "value": 0.0,
+        "unit": "",
+        "note": "join ended with 1: no memory",
+    }

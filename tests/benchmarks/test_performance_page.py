@@ -286,10 +286,15 @@ def test_a_benchmark_that_is_not_whole_changes_nothing(tmp_path: Path, monkeypat
     printed, broken = tmp_path / "printed.json", tmp_path / "broken.json"
     printed.write_text(json.dumps(run), encoding="utf-8")
     broken.write_text("", encoding="utf-8")
+    other = tmp_path / "other.json"
+    other.write_text("[]", encoding="utf-8")
     for name, path in (("PAGE", page), ("README", readme), ("KEPT", kept)):
         monkeypatch.setattr(performance, name, path)
-    monkeypatch.setattr(sys, "argv", ["performance", str(printed), str(broken)])
-    with pytest.raises(SystemExit, match=r"broken.json: Expecting value.*\npeers: flink left out: needs Maven"):
+    monkeypatch.setattr(sys, "argv", ["performance", str(printed), str(broken), str(other)])
+    with pytest.raises(
+        SystemExit,
+        match=r"broken.json: Expecting value.*\n.*other.json: not what .*\npeers: flink left out: needs Maven",
+    ):
         performance.main()
     now = json.loads(kept.read_text(encoding="utf-8"))
     assert now["peers"] == read()["peers"]
