@@ -99,13 +99,16 @@ class CallQueue:
         self,
         options: list[tuple[str, int]],
         take: Callable[[Call], None],
+        refuse: Callable[[Call], None],
         on_bug: Callable[[Exception], None],
         *,
         most: int,
     ) -> None:
-        """take: is given each call, in the thread that takes calls, so it must be quick. on_bug: is given what `take`
-        raises. most: calls that may be under way; others are refused with RESOURCE_EXHAUSTED."""
+        """take: is given each call, in the thread that takes calls, so it must be quick. most: calls that may be under
+        way. refuse: is given the others, and refuses them. on_bug: is given what these raise.
+        """
         self._take = take
+        self._refuse = refuse
         self._on_bug = on_bug
         self._most = most
         self._queue = cygrpc.CompletionQueue()
@@ -165,7 +168,7 @@ class CallQueue:
         self._under_way += 1
         call = Call(event, self._over)
         if self._under_way > self._most:
-            call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls at once")
+            self._refuse(call)
         else:
             call.receive(self._take)
 

@@ -13,9 +13,10 @@ what is wrong with a request, as over HTTP (`at_once.py`).
 | 503 | UNAVAILABLE |
 | 504 | DEADLINE_EXCEEDED |
 
-The library itself refuses a message beyond `serve.max_body`, and calls beyond `serve.max_concurrency`, with
-RESOURCE_EXHAUSTED; and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. It hands a
-call over when its message is complete. A client that sends slowly is therefore bounded by the age of its connection.
+Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so a
+connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
+RESOURCE_EXHAUSTED, and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. A client that
+sends its message slowly is bounded by the age of its connection.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from stream_learner.adapters.grpc.calls import Call, CallQueue
 from stream_learner.adapters.grpc.infer import infer, parse_request, parsed
 from stream_learner.adapters.grpc.messages import SERVICE, message_class
 from stream_learner.adapters.http import v1, v2
-from stream_learner.adapters.http.connection import PIPELINED
 from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.adapters.http.gate import GONE, Deadline, Gate
 from stream_learner.adapters.http.models import ServedModel
@@ -89,7 +89,9 @@ class GrpcServer:
     async def start(self) -> None:
         """Answer from now on. Raises PortInUse."""
         host, port = self._serve.host, self._serve.grpc_port
-        calls = CallQueue(self._options(), self._take, self._gate.log_bug, most=self._limits.requests)
+        calls = CallQueue(
+            self._options(), self._take, self._refuse, self._gate.log_bug, most=self._limits.requests
+        )
         credentials = None if self._certificate is None else _credentials(self._certificate)
         if not calls.listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials):
             raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port")
@@ -107,7 +109,6 @@ class GrpcServer:
         return [
             ("grpc.max_receive_message_length", self._limits.body_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_concurrent_streams", PIPELINED),
             ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
             ("grpc.server_handshake_timeout_ms", request_ms),
             ("grpc.max_connection_idle_ms", self._serve.keep_alive_ms),
@@ -138,6 +139,11 @@ class GrpcServer:
             assert self._loop is not None
             call.watch()
             call.gone = asyncio.run_coroutine_threadsafe(self._handle(call), self._loop).cancel
+
+    def _refuse(self, call: Call) -> None:
+        """Refuse a call for which there is no place."""
+        self._gate.count(("grpc" if call.method == _INFER else "other", "", 503), 0.0)
+        call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests at once")
 
     def _at_once(self, call: Call) -> bytes | None:
         """The answer to an ordinary request for predictions; None for the event loop to answer."""

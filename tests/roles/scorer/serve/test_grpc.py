@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,7 +131,10 @@ def test_a_message_beyond_the_limits_is_refused(published: Published) -> None:
 
 
 def test_calls_beyond_the_limit_are_refused_until_others_are_over(published: Published) -> None:
-    """A call counts from its beginning, whether its message has come or not, until its client gives up or is gone."""
+    """A call counts from its beginning, whether its message has come or not, until its client gives up or is gone.
+
+    What is refused is counted, with the code that it has over HTTP.
+    """
     with (
         serving(config_of(published.world, grpc_port=free_port(), max_concurrency=2)) as server,
         client_of(server) as client,
@@ -138,12 +142,14 @@ def test_calls_beyond_the_limit_are_refused_until_others_are_over(published: Pub
         request = infer_request(server.model, [b"{}"])
 
         def is_refused() -> bool:
-            code = client.refusal("ModelInfer", request)[0]
-            assert code in ("OK", "RESOURCE_EXHAUSTED")
-            return code != "OK"
+            found = client.refusal("ModelInfer", request)
+            assert found in (("OK", ""), ("RESOURCE_EXHAUSTED", "too many requests at once"))
+            return found[0] != "OK"
 
         silent = [client.without_message("ModelInfer") for _ in range(2)]
         wait_until(is_refused)
+        refused = [line for line in server.metrics().splitlines() if 'code="503"' in line]
+        assert any('protocol="grpc"' in line for line in refused)
         silent[0].cancel()
         wait_until(lambda: not is_refused())
         for _ in range(100):
@@ -155,6 +161,14 @@ def test_calls_beyond_the_limit_are_refused_until_others_are_over(published: Pub
         assert held.done()
         silent[1].cancel()
         wait_until(lambda: not any(is_refused() for _ in range(5)))
+
+
+def test_one_connection_may_have_all_calls_that_the_server_takes(grpc_server: Server, client: Client) -> None:
+    """At once, and again while others are under way."""
+    request = infer_request(grpc_server.model, EVENTS)
+    for _ in range(3):
+        calls = [client.begin("ModelInfer", request) for _ in range(900)]
+        assert Counter(call.code() for call in calls) == {grpc.StatusCode.OK: 900}
 
 
 def test_a_call_without_a_message_is_refused(client: Client) -> None:
