@@ -89,9 +89,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Answer from now on. Raises PortInUse."""
         host, port = self._serve.host, self._serve.grpc_port
-        calls = CallQueue(
-            self._options(), self._take, self._refuse, self._gate.log_bug, most=self._limits.requests
-        )
+        calls = CallQueue(self._options(), self._take, self._refuse, self._gate.log_bug, most=self._limits.requests)
         credentials = None if self._certificate is None else _credentials(self._certificate)
         if not calls.listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials):
             raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port")
