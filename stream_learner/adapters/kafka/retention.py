@@ -130,7 +130,9 @@ class RetentionWatch:
     def _say_what_is_close(self, retentions: Mapping[str, Retention]) -> None:
         now_ms = self._clock_ms()
         left_s = {p: max(at_ms - now_ms, 0) / 1000 for p, at_ms in self.trimmed_at_ms.items()}
-        is_close = {partition for partition, seconds in left_s.items() if seconds < _close_s(retentions.get(partition[0]))}
+        is_close = {
+            partition for partition, seconds in left_s.items() if seconds < _close_s(retentions.get(partition[0]))
+        }
         for partition in sorted(is_close - self._is_close):
             self._close(partition, left_s[partition])
         self._is_close = is_close
