@@ -421,12 +421,11 @@ class JoinerRole:
         assert self._membership is not None
         self._committed_at_s = time.monotonic()
         self._note_stuck()
-        for partition, joiner in self.partitions.items():
-            progress = joiner.progress
-            if self._outage.since_s is None and progress.last is not None and progress.hint is not None:
-                last, hint = progress.last, progress.hint.to_text()
-                note = hint if self._silence is None else self._silence.with_hint(hint)
-                self._membership.commit(partition, last.next_impression, last.click_cursor, note)
+        if self._outage.since_s is None:
+            with_hint = str if self._silence is None else self._silence.with_hint
+            found = ((partition, j.progress.to_commit(with_hint)) for partition, j in self.partitions.items())
+            self._membership.commit({partition: offsets for partition, offsets in found if offsets is not None})
+        for joiner in self.partitions.values():
             self._warn_of_shares(joiner)
             self._report_partition(joiner)
         if self._until_tick is None:
