@@ -37,6 +37,8 @@ DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
 POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
 """Most and fewest records taken from the common queue at once; between them, as many as there is memory for."""
+LEAST_WAIT_S = 0.001
+"""librdkafka waits whole milliseconds: for less than one it does not wait at all."""
 EMPTY_S = 0.001
 """How long a common queue that was found empty counts as empty: a joiner reads its partitions one after another."""
 MESSAGE_BYTES = "1000000"
@@ -221,7 +223,7 @@ class ReaderPool:
             return False
         came = self._take(self._fitting(self._limit_bytes), 0.0)
         if not came and timeout_s > 0:
-            came = self._take(1, timeout_s)
+            came = self._take(1, max(timeout_s, LEAST_WAIT_S))
             if came:
                 self._take(self._fitting(self._limit_bytes), 0.0)
         self._empty_until_s = 0.0 if came else time.monotonic() + EMPTY_S

@@ -21,8 +21,6 @@ from stream_learner.errors import LogTrimmed, StreamLearnerError, TopicMissing
 
 RANGE_TIMEOUT_S = 5.0
 SILENCE_S = 3.0
-LEAST_WAIT_S = 0.001
-"""librdkafka waits whole milliseconds: for less than one it does not wait at all."""
 POLLS = 4
 """How often one `read` looks into the common queue, at most."""
 RECORD_BYTES = 100
@@ -170,7 +168,7 @@ class SharedReader:
         """Wait for the first record, or until the position moves."""
         position, until_s = self._position, time.monotonic() + timeout_s
         while not self._pieces and self._position == position and (left_s := until_s - time.monotonic()) > 0:
-            self._pool.poll(max(left_s, LEAST_WAIT_S))
+            self._pool.poll(left_s)
             if self._pool.is_reported:
                 break
             self._pass_ends()

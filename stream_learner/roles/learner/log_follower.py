@@ -10,8 +10,9 @@ So whoever reads such a mark before it folds its tick reads the added partitions
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from stream_learner.roles.common.unusable_records import UnusableRecords
 
 MOST_FETCHED_BYTES = 64 << 20
 """Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
+LOOK_S = 0.2
+"""Without news, every partition is looked at so often."""
 
 
 class LogPosition(NamedTuple):
@@ -119,6 +122,7 @@ class LogFollower:
         buffer_bytes: int,
         until_tick: int | None = None,
         folded_tick: int = -1,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """start: a position for every partition; partitions that the log was given later may be missing.
 
@@ -132,6 +136,9 @@ class LogFollower:
         self._taken = folded_tick
         self._logs: list[_PartitionLog] = []
         self._pools: list[ReaderPool] = []
+        self._clock_s = clock_s
+        self._came = True
+        self._look_at_s = 0.0
         self._open(start)
 
     def _open(self, start: Mapping[int, LogPosition]) -> None:
@@ -152,7 +159,21 @@ class LogFollower:
         self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
 
     def read(self) -> bool:
-        """Read once from every partition whose buffer has room or that others wait for; whether anything came."""
+        """Read once from every partition whose buffer has room or that others wait for; whether anything came.
+
+        Does nothing while no record has come, but for a look at all partitions every `LOOK_S`.
+        """
+        news = [pool.has_news() for pool in self._pools]
+        now_s = self._clock_s()
+        if not (any(news) or self._came or now_s >= self._look_at_s):
+            return False
+        self._look_at_s = now_s + LOOK_S
+        self._came = True  # also after an error, which may be the news of another partition
+        self._came = self._read_each()
+        self._open_added()
+        return self._came
+
+    def _read_each(self) -> bool:
         # Nobody waits for more while there is a tick to hand out: a fold that is held must not fill the memory.
         awaited = self.passed if self.next_tick() <= self._taken else GENESIS.last_tick - 1
         came = False
@@ -160,7 +181,6 @@ class LogFollower:
             has_room = log.waiting_bytes < self._limit_bytes or log.passed <= awaited
             if has_room and log.passed < self._until_tick:
                 came |= log.read()
-        self._open_added()
         return came
 
     def wait(self, timeout_s: float) -> None:

@@ -244,9 +244,10 @@ class LearnerRole:
         return came or folded or wrote
 
     def rest(self) -> None:
-        """Wait for a record of the log; for a moment only while a version waits for its time."""
+        """Wait for a record of the log, and no longer than until a version is due."""
         assert self._follower is not None
-        self._follower.wait(IDLE_S if any(model.awaits_publication for model in self.models) else REST_S)
+        due_in_s = [due_s for model in self.models if (due_s := model.publication_due_in_s) is not None]
+        self._follower.wait(min([*due_in_s, REST_S]) or IDLE_S)
 
     def _read(self) -> bool:
         assert self._follower is not None and self._topics is not None
