@@ -84,7 +84,7 @@ Read `settings.py` and `faults.py` first, then the file of the object that you n
 
 from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
 from stream_learner.adapters.kafka.appender import Appender, Delivery
-from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries
+from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, Moments, OffsetQueries
 from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
 from stream_learner.adapters.kafka.leaders import TopicAndPartition
 from stream_learner.adapters.kafka.lease import Lease, holder_of
@@ -124,6 +124,7 @@ __all__ = [
     "Lease",
     "Lost",
     "Membership",
+    "Moments",
     "OffsetQueries",
     "PartitionReader",
     "RawBatch",

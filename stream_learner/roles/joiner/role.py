@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from stream_learner.adapters.kafka import (
     KafkaSettings,
     Lost,
     Membership,
+    Moments,
     ReaderPools,
     TopicInfo,
     TopicWatch,
@@ -55,7 +56,7 @@ from stream_learner.roles.joiner.report import (
     forget_partition,
     lag_beyond_window_s,
     likely_causes,
-    report_partition,
+    report_partitions,
     view_of,
 )
 from stream_learner.roles.joiner.resume_age import resume_within_s
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 COMMIT_EVERY_S = 1.0
-LOOK_ROUND_S = 0.05
+LOOK_ROUND_S = 0.1
 """How often the group, the topics, the credentials and the clients' reports are looked at."""
 FLUSH_S = 5.0
 RETRY_S = 1.0
@@ -107,7 +108,7 @@ class JoinerRole:
         self._until_tick = until_tick
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
-        self._held = HeldPartitions(self._report_partition, partial(forget_partition, metrics))
+        self._held = HeldPartitions(self._report_partitions, partial(forget_partition, metrics))
         self._plan: PartitionPlan | None = None
         self._membership: Membership | None = None
         self._appender: Appender | None = None
@@ -183,8 +184,8 @@ class JoinerRole:
         batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
         self._appending = self._settings.with_batches(batch_bytes)
         self._appender = Appender(self._appending, name="joiner")
-        period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
-        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s, told=self._wake.set).start()
+        moments = Moments(config.join.tick_ms, after_ms=config.join.grace_ms)  # at which the clock closes ticks
+        self._ends = EndWatch(admin.offsets, self._clock_ms, moments=moments, told=self._wake.set).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
         held = self._held.joining
         self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), self._clock_ms, self._log)
@@ -403,10 +404,10 @@ class JoinerRole:
             self._held.begin(partition, PartitionJoiner(self._plan, partition, hint, buffer_bytes))
         return True
 
-    def _report_partition(self, joiner: PartitionJoiner) -> None:
-        report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+    def _report_partitions(self, joiners: Sequence[PartitionJoiner]) -> None:
+        report_partitions(self._metrics, joiners, self._clock_ms(), self._config.join.tick_ms)
         if self._headroom is not None:
-            self._headroom.report(joiner.partition)
+            self._headroom.report([joiner.partition for joiner in joiners])
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
         return lag_beyond_window_s(joiner, self._clock_ms(), self._config.join.tick_ms)
@@ -427,7 +428,7 @@ class JoinerRole:
             self._membership.commit({partition: offsets for partition, offsets in found if offsets is not None})
         for joiner in self.partitions.values():
             self._warn_of_shares(joiner)
-            self._report_partition(joiner)
+        self._report_partitions(list(self.partitions.values()))
         if self._until_tick is None:
             self._behind.note({p: lag_s for p, j in self.partitions.items() if (lag_s := self._lag_s(j)) is not None})
         self._report()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from stream_learner.adapters.kafka import EndWatch, ReaderPools
 from stream_learner.roles.joiner.partition import PartitionJoiner
 
-LOOK_S = 0.2
+LOOK_S = 0.5
 """Without news, partitions are turned so often."""
 
 
