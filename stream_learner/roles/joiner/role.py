@@ -283,7 +283,7 @@ class JoinerRole:
         begun = self._begin_given()
         delivered = self._deliver(serve=looks_round)
         # Step 3: turn every partition once.
-        did = self._turn_partitions(news=begun or delivered)
+        did = self._turn_partitions(news=begun)
         if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
             self._commit()
         return did or delivered

@@ -137,7 +137,6 @@ class LogFollower:
         self._logs: list[_PartitionLog] = []
         self._pools: list[ReaderPool] = []
         self._clock_s = clock_s
-        self._came = True
         self._look_at_s = 0.0
         self._open(start)
 
@@ -165,13 +164,14 @@ class LogFollower:
         """
         news = [pool.has_news() for pool in self._pools]
         now_s = self._clock_s()
-        if not (any(news) or self._came or now_s >= self._look_at_s):
+        if not (any(news) or now_s >= self._look_at_s):
             return False
-        self._look_at_s = now_s + LOOK_S
-        self._came = True  # also after an error, which may be the news of another partition
-        self._came = self._read_each()
+        self._look_at_s = 0.0  # after an error, which may be the news of another partition
+        came = self._read_each()
+        if not any(pool.set_aside for pool in self._pools):  # else reading brings one back
+            self._look_at_s = now_s + LOOK_S
         self._open_added()
-        return self._came
+        return came
 
     def _read_each(self) -> bool:
         # Nobody waits for more while there is a tick to hand out: a fold that is held must not fill the memory.
@@ -215,7 +215,9 @@ class LogFollower:
 
         Raises InputsChanged where a partition has examples of a tick that was handed out without them.
         """
-        waiting = [(tick, log.partition) for log in self._logs if (tick := log.next_examples()) is not None]
+        waiting = [
+            (tick, log.partition) for log in self._logs if log.waiting and (tick := log.next_examples()) is not None
+        ]
         if waiting and min(waiting)[0] <= self._taken:
             tick, partition = min(waiting)
             raise InputsChanged(

@@ -162,7 +162,8 @@ class SnapshotReader:
         if not (self._pool.has_news() or self._is_working or now_s >= self._look_at_s):
             return False
         self._look_at_s = now_s + LOOK_S
-        self._is_working = any([self._read(shard) for shard in range(len(self._readers))])
+        came = [self._read(shard) for shard in range(len(self._readers))]
+        self._is_working = any(came)
         return self._is_working
 
     def _wait(self) -> None:
