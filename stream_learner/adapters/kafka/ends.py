@@ -190,8 +190,8 @@ class EndWatch:
 
     `snapshot` is replaced as a whole and never changed in place. A partition without a new answer keeps its old entry
     with its old time, so a reader that goes by that time stands still. `clock_ms` is read before each question, and
-    besides only to wait for a moment. `check` raises errors that will not pass by themselves, and a defect that has ended the thread: a
-    partition would stand still for good.
+    besides only to wait for a moment. `check` raises errors that will not pass by themselves, and a defect that has
+    ended the thread: a partition would stand still for good.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class EndWatch:
         moments: Moments | None = None,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """moments: when an answer says most, by `clock_ms`: the thread asks then, instead of every `period_s`, as long as
+        """moments: of `clock_ms`, at which an answer says most: the thread asks then instead of every `period_s`, while
         every partition is answered. told: called in the thread of this object after each new snapshot.
         """
         self._moments = moments

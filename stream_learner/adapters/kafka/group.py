@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -55,13 +56,18 @@ Event = Assigned | Revoked | Lost
 
 @dataclass(frozen=True)
 class Committed:
-    """The offsets that the group has stored for a partition, or is to store; None if it has stored none.
-
-    metadata: at most 4,096 bytes.
-    """
+    """The offsets that the group has stored for a partition; None if it has stored none."""
 
     impressions_offset: int | None
     clicks_offset: int | None
+    metadata: str
+
+
+class ToCommit(NamedTuple):
+    """The offsets that the group is to store for a partition. metadata: at most 4,096 bytes."""
+
+    impressions_offset: int
+    clicks_offset: int
     metadata: str
 
 
@@ -86,7 +92,7 @@ class Membership:
         self.clicks = clicks
         self.partitions: frozenset[int] = frozenset()
         self.commit_errors = 0
-        self._sent: dict[int, Committed] = {}
+        self._sent: dict[int, ToCommit] = {}
         """What was sent last of each partition, as far as the group may have it."""
         self._commits_fail = False
         self._clock_s = clock_s
@@ -253,7 +259,7 @@ class Membership:
         if all_down or error.code() not in harmless or refuses_certificate(error):
             self._failure = self._failure or fault(error, self._operation)
 
-    def commit(self, progress: Mapping[int, Committed]) -> None:
+    def commit(self, progress: Mapping[int, ToCommit]) -> None:
         """Store the offsets of these partitions for the group, without waiting and in one request.
 
         Those that are as at the last call are left out. They are a hint for displays of lag and for the next owner.
@@ -269,7 +275,7 @@ class Membership:
         except KafkaException as error:
             self._commit_failed(str(error))
 
-    def _places(self, partition: int, now: Committed) -> list[TopicPartition]:
+    def _places(self, partition: int, now: ToCommit) -> list[TopicPartition]:
         impressions = TopicPartition(self.impressions, partition, now.impressions_offset, now.metadata)
         return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset)]
 

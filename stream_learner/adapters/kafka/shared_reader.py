@@ -131,6 +131,11 @@ class SharedReader:
         """
         return self._position
 
+    @property
+    def is_held(self) -> bool:
+        """Whether records, an end or an error of this partition wait to be read."""
+        return bool(self._pieces)
+
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
         """At most `max_records` records, or None if there are none.
 

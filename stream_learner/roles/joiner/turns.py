@@ -1,8 +1,9 @@
 """When the partitions of a joiner are turned: at once while there is work or news, else seldom.
 
-News is a record that came, or a new answer of the brokers about where partitions end, and for one partition a delivery
-of its own; nothing else can give it work at once. What waits for a moment on the clock, such as a rest before the next attempt, is looked at
-every `LOOK_S`. So a joiner whose inputs are quiet hardly costs anything, however many partitions it has.
+News is a record that came, a new answer of the brokers about where partitions end, and, for its own partition only, a
+delivery; nothing else can give a partition work at once. What waits for a moment on the clock, such as a rest before
+the next attempt, is looked at every `LOOK_S`. So a joiner whose inputs are quiet hardly costs anything, however many
+partitions it has.
 """
 
 from __future__ import annotations

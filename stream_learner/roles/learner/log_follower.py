@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, Reader, ReaderPool
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, ReaderPool, SharedReader
 from stream_learner.core.log.marks import GENESIS, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import InputsChanged, RetryLater
@@ -43,7 +43,7 @@ LOG_BEGINNING = LogPosition(0, GENESIS)
 class _PartitionLog:
     """One partition: its reader, rule R, and the accepted ticks that wait to be folded."""
 
-    def __init__(self, reader: Reader, start: LogPosition, unusable: UnusableRecords) -> None:
+    def __init__(self, reader: SharedReader, start: LogPosition, unusable: UnusableRecords) -> None:
         self._unusable = unusable
         self.partition = reader.partition
         self.folded = start
@@ -67,6 +67,11 @@ class _PartitionLog:
     def next_offset(self) -> int:
         """The next offset to read."""
         return self._reader.position
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether something of it waits to be read."""
+        return self._reader.is_held
 
     def read(self) -> bool:
         """Read once; whether anything came."""
@@ -156,6 +161,7 @@ class LogFollower:
             for partition in sorted(start)
         ]
         self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
+        self._passed = min(log.passed for log in self._logs)
 
     def read(self) -> bool:
         """Read once from every partition whose buffer has room or that others wait for; whether anything came.
@@ -176,12 +182,16 @@ class LogFollower:
     def _read_each(self) -> bool:
         # Nobody waits for more while there is a tick to hand out: a fold that is held must not fill the memory.
         awaited = self.passed if self.next_tick() <= self._taken else GENESIS.last_tick - 1
-        came = False
-        for log in self._logs:
-            has_room = log.waiting_bytes < self._limit_bytes or log.passed <= awaited
-            if has_room and log.passed < self._until_tick:
-                came |= log.read()
-        return came
+        wanted = [
+            log
+            for log in self._logs
+            if log.passed < self._until_tick and (log.waiting_bytes < self._limit_bytes or log.passed <= awaited)
+        ]
+        try:
+            came = [log.read() for log in wanted if log.is_fetched]
+            return any(came) or any([log.read() for log in wanted])  # noqa: C419 -- each of them
+        finally:
+            self._passed = min(log.passed for log in self._logs)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a record, at most `timeout_s`; of a log that was given partitions, for one of the last ones."""
@@ -198,7 +208,7 @@ class LogFollower:
     @property
     def passed(self) -> int:
         """The last tick that every partition has passed, -1 before the first."""
-        return min(log.passed for log in self._logs)
+        return self._passed
 
     def holding_back(self) -> list[int]:
         """The partitions that others are ahead of; all of them while the whole log is empty; else none."""
