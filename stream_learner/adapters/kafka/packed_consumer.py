@@ -33,7 +33,7 @@ from stream_learner.adapters.kafka.wake import Wake
 from stream_learner.core.machine import records
 from stream_learner.core.machine.memory import address_of
 
-MOST_MESSAGES = 2_000
+MOST_MESSAGES = 4_000
 TEXT_BYTES = 512
 LEVELS = (CRITICAL, CRITICAL, CRITICAL, ERROR, WARNING, INFO, INFO, DEBUG)
 """Levels of syslog as those of `logging`."""

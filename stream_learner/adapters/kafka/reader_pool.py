@@ -35,7 +35,7 @@ READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
-POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
+POLL_RECORDS, FEWEST_RECORDS = 4_000, 16
 """Most and fewest records taken from the common queue at once; between them, as many as there is memory for."""
 LEAST_WAIT_S = 0.001
 """librdkafka waits whole milliseconds: for less than one it does not wait at all."""

@@ -26,7 +26,7 @@ from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionCloc
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.wording import count_of
 
-READ_RECORDS = 2_000
+READ_RECORDS = 4_000
 BAD_SHARE_RECORDS = 100
 """The share of bad records is not judged while fewer records than this have been read within a period."""
 
