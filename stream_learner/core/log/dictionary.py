@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import prefetch_for_write
 
 MAX_KEYS = 65_536
@@ -16,6 +16,7 @@ MAX_KEYS = 65_536
 
 _INDEX_BITS = np.uint64(16)
 _INDEX_MASK = np.uint64(0xFFFF)
+_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _FEWEST_SLOTS = 256
@@ -58,6 +59,19 @@ def _slot_shift(slots: int) -> int:
         slots >>= 1
         shift -= 1
     return shift
+
+
+@inlined
+def _is_new(entry, tag):  # type: ignore[no-untyped-def]
+    """1 if a slot with this entry is free, else 0."""
+    return np.uint64((entry ^ tag) > _INDEX_MASK)
+
+
+@inlined
+def _index(entry, k, is_new):  # type: ignore[no-untyped-def]
+    """k for a free slot, else the index in its entry; without a branch, which would be predicted wrongly too often."""
+    index = entry & _INDEX_MASK
+    return index ^ ((index ^ k) & (_ZERO - is_new))
 
 
 @kernel
@@ -148,18 +162,18 @@ def number_keys(
                 prefetch_for_write(table_at + np.int64((keys[ahead] * _SPREAD) >> shift) * 8)
             key = keys[j]
             slot = (key * _SPREAD) >> shift
-            while True:
-                entry = table[slot]
-                if (entry ^ tag) > _INDEX_MASK:
-                    table[slot] = tag | k
-                    out_keys[k] = key
-                    out_indices[m] = k
-                    k += _ONE
-                    break
-                if out_keys[entry & _INDEX_MASK] == key:
-                    out_indices[m] = entry & _INDEX_MASK
-                    break
+            entry = table[slot]
+            is_new = _is_new(entry, tag)
+            index = _index(entry, k, is_new)
+            out_keys[k] = key  # so that a new key finds itself; the next new key takes the place if this one is known
+            while out_keys[index] != key:
                 slot = (slot + _ONE) & mask
+                entry = table[slot]
+                is_new = _is_new(entry, tag)
+                index = _index(entry, k, is_new)
+            table[slot] = tag | index
+            out_indices[m] = index
+            k += is_new
             if values[j] != 1.0:
                 out_positions[v] = m
                 out_values[v] = values[j]
