@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -108,6 +109,23 @@ class Client:
         do = self._channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
         answer: bytes = do(body, metadata=metadata, timeout=patience(), **options)
         return answer
+
+    def begin(self, method: str, body: bytes) -> Any:
+        """A call that goes on while the caller does."""
+        return self._channel.unary_unary(f"/inference.GRPCInferenceService/{method}").future(body, timeout=patience())
+
+    def without_message(self, method: str, *, ends: bool = False) -> Any:
+        """A call that sends no message. ends: whether it says that none will come."""
+        silent = threading.Event()
+
+        def nothing() -> Iterator[bytes]:
+            if not ends:
+                silent.wait()
+            yield from ()
+
+        call = self._channel.stream_unary(f"/inference.GRPCInferenceService/{method}").future(nothing())
+        call.add_done_callback(lambda _: silent.set())
+        return call
 
     def infer(self, *given: Any, token: str | None = None, **options: Any) -> Answered:
         """The answer to `infer_request` of these arguments."""
