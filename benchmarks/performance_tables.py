@@ -153,12 +153,18 @@ def peers(figures: Figures) -> str:
     return table(head, rows)
 
 
+EQUAL = ", p99 at an equal rate"
+
+
 def serving(figures: Figures) -> str:
+    found = figures.rows("serve")
+    equal = {name.removesuffix(EQUAL): f"{ms:.3g}" for name, (ms, _, _) in found.items() if name.endswith(EQUAL)}
     rows = []
-    for name, (rate, _, note) in figures.rows("serve").items():
+    for name, (rate, _, note) in found.items():
         cpu, times = re.match(r"(\d+) µs of processor", note), re.findall(r"p99 ([\d.]+) ms", note)
         if cpu:
             program, _, events = name.removesuffix(" a request").rpartition(", ")
+            times += [equal.get(name, "")] if equal else []
             rows.append([program, f"{int(events):,}", f"{float(cpu[1]):,.0f}", f"{rate:,.0f}", *times])
     head = [
         "program",
@@ -167,6 +173,7 @@ def serving(figures: Figures) -> str:
         "requests/s",
         "p99 of 8 connections, ms",
         "p99 of one, ms",
+        *(["p99 at an equal rate, ms"] if equal else []),
     ]
     return table(head, rows)
 
