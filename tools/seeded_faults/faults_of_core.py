@@ -43,6 +43,15 @@ FAULTS = (
         tests=("tests/core/events/test_features*.py", "tests/core/events/test_events.py"),
     ),
     Fault(
+        name="text-as-long-as-the-last",
+        area="decoding",
+        harm="A text with a quote or an escape in it is hashed as it stands in the JSON, or a damaged event is taken.",
+        file="stream_learner/core/events/fast/categories.py",
+        old="        steady = marks << np.uint64(63 - length) == _TOP\n",
+        new="        steady = (marks >> np.uint64(length)) & np.uint64(1) != _0\n",
+        tests=("tests/core/events/test_categories.py",),
+    ),
+    Fault(
         name="number-of-the-last-feature",
         area="training log",
         harm="A key that two fields give counts under the later one, so who gets a row depends on how records are cut.",
@@ -133,8 +142,8 @@ FAULTS = (
         area="training-log codec",
         harm="A record of examples with many values grows beyond its limit, and the brokers refuse it.",
         file="stream_learner/core/log/dictionary.py",
-        old="            need_bytes += 12\n",
-        new="            need_bytes += 8\n",
+        old="                need_bytes += _VALUE_BYTES\n",
+        new="                need_bytes += _VALUE_BYTES - 4\n",
         tests=("tests/core/log/test_examples.py", "tests/core/log/test_attempt.py"),
     ),
     Fault(
