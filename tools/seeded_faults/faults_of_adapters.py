@@ -239,10 +239,10 @@ FAULTS = (
         area="Kafka: group",
         harm="The lag of impressions is shown as that of clicks, and the other way round.",
         file="stream_learner/adapters/kafka/group.py",
-        old="            TopicPartition(self.impressions, partition, impressions_offset, metadata),\n"
-        "            TopicPartition(self.clicks, partition, clicks_offset),\n",
-        new="            TopicPartition(self.impressions, partition, clicks_offset, metadata),\n"
-        "            TopicPartition(self.clicks, partition, impressions_offset),\n",
+        old="TopicPartition(self.impressions, partition, now.impressions_offset, now.metadata)\n"
+        "        return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset)]\n",
+        new="TopicPartition(self.impressions, partition, now.clicks_offset, now.metadata)\n"
+        "        return [impressions, TopicPartition(self.clicks, partition, now.impressions_offset)]\n",
         tests=("tests/adapters/kafka/test_group.py", "tests/e2e/test_audit.py"),
     ),
     Fault(
