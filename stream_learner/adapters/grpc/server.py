@@ -13,10 +13,10 @@ what is wrong with a request, as over HTTP (`at_once.py`).
 | 503 | UNAVAILABLE |
 | 504 | DEADLINE_EXCEEDED |
 
-Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so a
-connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
-RESOURCE_EXHAUSTED, and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. A client that
-sends its message slowly is bounded by the age of its connection.
+Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so
+a connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
+RESOURCE_EXHAUSTED, and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. A client
+that sends its message slowly is bounded by the age of its connection.
 """
 
 from __future__ import annotations
