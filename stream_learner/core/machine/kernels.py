@@ -24,6 +24,8 @@ import numba
 from numba.core import caching
 from numba.core.runtime import rtsys
 
+from stream_learner.core.machine.parts import Kernel, KernelCompiler, inside_a_kernel, is_part
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -234,6 +236,8 @@ class _Cache(caching.FunctionCache):
     def load_overload(self, signature: Any, target: Any) -> Any:
         rtsys.initialize(target)
         found = self._found(signature, target)
+        if inside_a_kernel():
+            return found
         if found is None and MACHINE_CODE.take_turn():
             found = self._found(signature, target)
         if found is None:
@@ -247,6 +251,8 @@ class _Cache(caching.FunctionCache):
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
+        if is_part(compiled):
+            return
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
@@ -260,8 +266,8 @@ def kernel(function: F, **options: bool) -> F:
     can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why. The wrapper by which C
     would call a kernel is left out.
     """
-    options["no_cfunc_wrapper"] = True
-    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    given = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    compiled: Any = Kernel(function, targetoptions=given, pipeline_class=KernelCompiler)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
