@@ -45,6 +45,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
         finally:
             process.terminate()
             process.wait(30)
+    if not samples:
+        raise RuntimeError(f"no tick was served within {seconds} s of traffic")
     note = f"{len(samples)} ticks of {TICK_MS} ms, {RATE} impressions/s, grace {GRACE_MS} ms included"
     return [
         {"name": f"freshness p{q}", "value": round(float(np.percentile(samples, q))), "unit": "ms", "note": note}

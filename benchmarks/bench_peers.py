@@ -2,9 +2,10 @@
 
 39 features, about 600 bytes of JSON, 2 % clicks, a click window of half of what there is; 2 partitions. Each program
 reads full topics and is a process on one core, but for the joiner and the learner of the whole loop, which are two. The
-time is that of the program, user and system, all threads, from its first impression to its last result; the broker's is
-not in it. Programs that compile while they run get a third of the data first. `peers:flink,python-vw` measures some.
-With `--quick` there are so few impressions that what is done once, such as joining a group, weighs on this project's.
+time is that of the program, user and system, all threads, from its first impression to its last result. That of the
+broker is a row of its own, from the program's start to its end. Programs that compile while they run get a third of the
+data first. `peers:flink,python-vw` measures some. With `--quick` there are so few impressions that what is done once,
+such as joining a group, weighs on this project's.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.bench_loop import kafka
+from benchmarks.brokers import TIME, Figures, brokers
+from benchmarks.counters import EVENTS
 from benchmarks.peers.maven import ToolMissing
-from benchmarks.peers.programs import PROGRAMS, Figures, Program, World
+from benchmarks.peers.programs import PROGRAMS, Program, World
 from benchmarks.rows import Incomplete, Row
 
 BASE = {"join": "stream-learner-join", "learning": "stream-learner-learn", "whole loop": "stream-learner"}
@@ -36,9 +38,8 @@ def run(quick: bool, only: Sequence[str] = ()) -> list[Row]:
         )
     count = 50_000 if quick else 300_000
     chosen = [program for program in PROGRAMS if not only or program.name in (*only, *BASE.values())]
-    with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:
-        world = World.of(bootstrap, Path(folder), count)
-        return measured(world, chosen)
+    with brokers() as those, tempfile.TemporaryDirectory() as folder:
+        return measured(World.of(those, Path(folder), count), chosen)
 
 
 def measured(world: World, chosen: Sequence[Program]) -> list[Row]:
@@ -76,7 +77,16 @@ def _rows(program: Program, found: dict[str, Figures], count: int) -> list[Row]:
     loss = f"; log-loss {figures['log_loss']:.4f}" if "log_loss" in figures else ""
     lacks = f"; lacks {program.lacks}" if program.lacks else ""
     note = f"{program.settings}; {count:,} impressions in {figures['seconds']:.1f} s{loss}{lacks}"
-    rows = [{"name": f"{program.does}: {program.name}", "value": cost, "unit": "s of CPU/M", "note": note}]
+    does = f"{program.does}: {program.name}"
+    rows = [{"name": does, "value": cost, "unit": "s of CPU/M", "note": note}]
+    if TIME in figures:
+        note = f"processor time of the broker beside {program.name}"
+        rows.append(
+            {"name": f"brokers, {does}", "value": figures[TIME] / count * 1e6, "unit": "s of CPU/M", "note": note}
+        )
+    for event in EVENTS:
+        if event in figures:
+            rows.append({"name": f"{event}, {does}", "value": figures[event] / count, "unit": "an impression"})
     if base is not None and program.name not in BASE.values():
         times = figures["cpu_seconds"] / base["cpu_seconds"]
         rows.append({"name": f"times_{program.name}", "value": times, "unit": "x", "note": f"/ {BASE[program.does]}"})

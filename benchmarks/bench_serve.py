@@ -1,10 +1,12 @@
-"""`stream-learner serve` under load, beside River behind FastAPI, a plain Starlette echo and the library.
+"""`stream-learner serve` under load, by HTTP and gRPC, beside River behind FastAPI, plain echoes and the library.
 
 39 features, about 600 bytes of JSON; a weight for every feature, 20,000 of them changed by a new version every second.
 The load is `wrk`'s: one thread, 8 connections for the rate, one for the times of a request that meets no other.
 Server, load and broker share whatever cores there are. Each server is one process; they take turns, five times, and
 medians are told. The processor's time is the server's own, threads and system included. River and the echo are uvicorn
-with uvloop and httptools; River has no versions, no limits and no token.
+with uvloop and httptools; River has no versions, no limits and no token. The echo of gRPC is grpcio with an empty
+handler. How long requests take when a server is not busy to the last is told by itself: at a rate that is the same for
+all, of connections that pause at random between their requests.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.bench_loop import Site, kafka
+from benchmarks.serve_grpc import Calls, is_up
 from stream_learner.adapters.kafka import Record, TransactionalPublisher
 from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
 from stream_learner.core.snapshots.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
@@ -44,6 +47,12 @@ EVENTS = 20_000
 CHANGED = 20_000
 CONNECTIONS = 8
 ROUNDS = 5
+PAUSES_MS = {1: 4, 100: 100}
+"""The mean pause of a connection, for the numbers of events that River can keep up with."""
+PACED = 16
+"""Connections that pause."""
+CALLS = (1, 100)
+"""Numbers of events that are asked for over gRPC."""
 SCRIPT = Path(__file__).with_name("serve_load.lua")
 Row = dict[str, Any]
 
@@ -58,7 +67,7 @@ def run(quick: bool) -> list[Row]:
         site = Site(bootstrap, Path(folder))
         data, bounds = benchmark_impressions(EVENTS)
         texts = [data[bounds[i] : bounds[i + 1]] for i in range(EVENTS)]
-        with Updates(site, data, bounds), served(site) as ours, river() as peer, echoing() as echo:
+        with Updates(site, data, bounds), served(site) as (ours, by_grpc), river() as peer, echoing() as echo:
             rows = []
             for count in INSTANCES:
                 bodies = Bodies(Path(folder) / str(count), texts, count)
@@ -66,11 +75,18 @@ def run(quick: bool) -> list[Row]:
                 for name, loads in zip(NAMES, found, strict=True):
                     rows.append(_row(f"{name}, {count} a request", loads))
                 rows.append(_beside(f"processor of River's to ours, {count} a request", *found[:2]))
+                rows += _paced([ours, peer, echo], bodies, count, seconds) if count in PAUSES_MS else []
                 rows.append(_library(site, texts, count, seconds))
+            with grpc_echoing() as echo:
+                for count in CALLS:
+                    found = _take_turns([by_grpc, echo], Calls(Path(folder), site.model, texts, count), seconds)
+                    for name, loads in zip(GRPC_NAMES, found, strict=True):
+                        rows.append(_row(f"{name}, {count} a request", loads))
             return rows
 
 
 NAMES = ("serve", "FastAPI + River", "Starlette echo")
+GRPC_NAMES = ("serve by gRPC", "empty gRPC handler")
 
 
 class Running(NamedTuple):
@@ -93,7 +109,7 @@ class Load(NamedTuple):
     cpu_us: float
 
 
-def _take_turns(servers: list[Running], bodies: Bodies, seconds: int) -> list[list[Load]]:
+def _take_turns(servers: list[Running], bodies: Bodies | Calls, seconds: int) -> list[list[Load]]:
     """The loads of each server."""
     for server in servers:
         bodies.load(server.url, CONNECTIONS, 1)
@@ -107,11 +123,22 @@ def _take_turns(servers: list[Running], bodies: Bodies, seconds: int) -> list[li
     return found
 
 
+def _paced(servers: list[Running], bodies: Bodies, count: int, seconds: int) -> Iterator[Row]:
+    """How long requests take at an equal rate."""
+    found: list[list[dict[str, float]]] = [[] for _ in servers]
+    for _ in range(ROUNDS):
+        for server, loads in zip(servers, found, strict=True):
+            loads.append(bodies.load(server.url, PACED, seconds, PAUSES_MS[count]))
+    for name, loads in zip(NAMES, found, strict=True):
+        p50, p99 = (median(load[which] for load in loads) for which in ("p50_ms", "p99_ms"))
+        rate = median(load["requests"] / load["seconds"] for load in loads)
+        note = f"{rate:,.0f} requests/s of {PACED} connections; p50 {p50:.3g} ms"
+        yield {"name": f"{name}, {count} a request, p99 at an equal rate", "value": p99, "unit": "ms", "note": note}
+
+
 def _beside(name: str, ours: list[Load], peers: list[Load]) -> Row:
     ratio = median(load.cpu_us for load in peers) / median(load.cpu_us for load in ours)
-    p99 = [median(load.many["p99_ms"] for load in loads) for loads in (ours, peers)]
-    note = f"p99 under load: {p99[0]:.3g} ms and River's {p99[1]:.3g} ms"
-    return {"name": name, "value": round(ratio, 2), "unit": "times", "note": note}
+    return {"name": name, "value": round(ratio, 2), "unit": "times", "note": "a request of 8 connections"}
 
 
 class Bodies:
@@ -125,10 +152,13 @@ class Bodies:
             events = b",".join(texts[i * count : (i + 1) * count])
             (folder / f"{i}.json").write_bytes(b'{"instances":[' + events + b"]}")
 
-    def load(self, url: str, connections: int, seconds: int) -> dict[str, float]:
-        """The figures that wrk measured. Raises RuntimeError if a request failed."""
+    def load(self, url: str, connections: int, seconds: int, pause_ms: int = 0) -> dict[str, float]:
+        """The figures that wrk measured. pause_ms: of a connection between requests, the mean. Raises RuntimeError if
+        a request failed."""
         command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", SCRIPT, url, "--", self.folder]
-        done = subprocess.run([*command, str(self.number)], capture_output=True, text=True, check=True)
+        pause = {"PAUSE_MS": str(pause_ms)} if pause_ms else {}
+        command += [str(self.number)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **pause})
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         if found["failed"]:
             raise RuntimeError(f"{found['failed']} requests failed at {url}")
@@ -193,15 +223,28 @@ def _below(rows: WeightRows, prefix: Prefix) -> WeightRows:
     return rows_between(rows, prefix.bits, prefix.last)
 
 
+def _answers(status: int, url: str) -> bool:
+    """Whether a GET is answered with this status."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as found:
+            return bool(found.status == status)
+    except urllib.error.HTTPError as error:
+        return error.code == status
+    except OSError:
+        return False
+
+
 @contextmanager
-def served(site: Site) -> Iterator[Running]:
-    """The server in a process of its own."""
-    port = free_port()
-    settings = (f"serve.port={port}", "serve.host=127.0.0.1", "serve.drain=0s", "telemetry.log_level=warning")
+def served(site: Site) -> Iterator[tuple[Running, Running]]:
+    """The server in a process of its own, as it is reached by HTTP and by gRPC."""
+    port, grpc_port = free_port(), free_port()
+    ports = (f"serve.port={port}", f"serve.grpc_port={grpc_port}")
+    settings = (*ports, "serve.host=127.0.0.1", "serve.drain=0s", "telemetry.log_level=warning")
     options = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "-m", "stream_learner", "serve", "-c", str(site.file), *options]
-    with _process(command, f"http://127.0.0.1:{port}/readyz") as process:
-        yield Running(f"http://127.0.0.1:{port}/v1/models/{site.model}:predict", process)
+    with _process(command, f"http://127.0.0.1:{port}/readyz", partial(_answers, 200)) as process:
+        url = f"http://127.0.0.1:{port}/v1/models/{site.model}:predict"
+        yield Running(url, process), Running(f"127.0.0.1:{grpc_port}", process)
 
 
 @contextmanager
@@ -209,7 +252,7 @@ def river() -> Iterator[Running]:
     """River behind FastAPI in a process of its own."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/predict"
-    with _process([sys.executable, "-m", "benchmarks.serve_river", str(port)], url, ready=405) as process:
+    with _process([sys.executable, "-m", "benchmarks.serve_river", str(port)], url, partial(_answers, 405)) as process:
         yield Running(url, process)
 
 
@@ -218,16 +261,25 @@ def echoing() -> Iterator[Running]:
     """The echo in a process of its own."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/echo"
-    with _process([sys.executable, "-m", "benchmarks.serve_echo", str(port)], url, ready=405) as process:
+    with _process([sys.executable, "-m", "benchmarks.serve_echo", str(port)], url, partial(_answers, 405)) as process:
         yield Running(url, process)
 
 
 @contextmanager
-def _process(command: list[str], url: str, ready: int = 200) -> Iterator[int]:
+def grpc_echoing() -> Iterator[Running]:
+    """The empty handler of grpcio in a process of its own."""
+    port = free_port()
+    url = f"127.0.0.1:{port}"
+    with _process([sys.executable, "-m", "benchmarks.serve_grpc_echo", str(port)], url, is_up) as process:
+        yield Running(url, process)
+
+
+@contextmanager
+def _process(command: list[str], url: str, is_up: Callable[[str], bool]) -> Iterator[int]:
     process = subprocess.Popen(command)
     try:
         until_s = time.monotonic() + 120
-        while _status(url) != ready:
+        while not is_up(url):
             if process.poll() is not None or time.monotonic() > until_s:
                 raise RuntimeError(f"not ready: {' '.join(command)}")
             time.sleep(0.05)
@@ -235,17 +287,6 @@ def _process(command: list[str], url: str, ready: int = 200) -> Iterator[int]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def _status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as found:
-            status: int = found.status
-            return status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
 
 
 def _row(name: str, loads: list[Load]) -> Row:

@@ -106,9 +106,14 @@ def ids_bytes(ids: float) -> float:
     return ids * ID_ENTRY_BYTES / ID_FULL_LEAST
 
 
+def remembered_clicks(window_s: float, a_s: float) -> float:
+    """Clicks that may still count, at all joiners together."""
+    return a_s * CLICK_SHARE * (window_s + SKEW_S + LATENESS_S)
+
+
 def click_memory_bytes(window_s: float, a_s: float) -> float:
     """Most memory that all joiners together need for the clicks that may still count."""
-    clicks = a_s * CLICK_SHARE * (window_s + SKEW_S + LATENESS_S)
+    clicks = remembered_clicks(window_s, a_s)
     return clicks * CLICK_BYTES + ids_bytes(clicks)
 
 
@@ -157,4 +162,14 @@ def stored(event_bytes: float, log_bytes: float, row_bytes: float) -> list[Produ
         Product("brokers: training log", (events, (round(log_bytes), "bytes"), (LOG_DAYS, "days"), copies)),
         Product("brokers: snapshots", (model, (SNAPSHOT_ROW_BYTES, "bytes"), both, copies)),
         Product("brokers: checkpoints", (model, (CHECKPOINT_ROW_BYTES, "bytes"), both, copies)),
+    ]
+
+
+def network(event_bytes: float, log_bytes: float, rows: float) -> list[Product]:
+    """Bytes a second on the network, not compressed: to a broker, from it to those with copies, and to one reader."""
+    rate, ways = (round(rate_a_s()), "a second"), (REPLICAS + 1, "ways")
+    return [
+        Product("network a second: impressions", (rate, (round(event_bytes), "bytes"), ways)),
+        Product("network a second: training log", (rate, (round(log_bytes), "bytes"), ways)),
+        Product("network a second: to each scorer", (rate, (round(rows, 1), "rows"), (SNAPSHOT_ROW_BYTES, "bytes"))),
     ]

@@ -1,8 +1,9 @@
-"""One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE]`.
+"""One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE [stay]]`.
 
-In: a configuration file, how many impressions or examples there are, a core to keep to. Out: a line of JSON with the
-seconds from the first record at hand to the last one done, and the processor time in between; a learner's has what it
-learned besides.
+In: a configuration file, how many impressions or examples there are, a core to keep to. One that is to stay leaves its
+group only when its input ends, so that nobody else gets its partitions before. Out: a line of JSON with the
+seconds from the first record at hand to the last one done, the processor time in between, and the counts of the
+processor where it counts; a learner's has what it learned besides.
 This file must never be used for anything but measuring.
 """
 
@@ -13,7 +14,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from benchmarks.counters import EVENTS, Counters, NotCounted
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import load_config
@@ -30,6 +33,9 @@ def main() -> None:
     role_name, file, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if len(sys.argv) > 4:
         os.sched_setaffinity(0, {int(sys.argv[4])})
+    counters = None
+    with suppress(NotCounted):
+        counters = Counters(later_threads=True)
     config = load_config(file)
     configure_logging(log_format="console", log_level="warning")
     load_kernels(["joiner", "learner"])
@@ -37,13 +43,18 @@ def main() -> None:
     with looking_for_garbage_seldom():
         if role_name == "join":
             joiner = JoinerRole(config, metrics)
-            figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted)
+            role: JoinerRole | LearnerRole = joiner
+            figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted, counters)
+            figures["partitions"] = len(joiner.partitions)
         else:
-            learner = LearnerRole(config, metrics)
-            figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted)
+            role = learner = LearnerRole(config, metrics)
+            figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted, counters)
             found = learner.learner.progress.summary()
             figures |= {name: found[name] for name in ("examples", "positives", "log_loss")}
-    print(json.dumps(figures))
+        print(json.dumps(figures), flush=True)
+        if "stay" in sys.argv[5:]:
+            sys.stdin.read()
+        role.close()
 
 
 def _joined(joiner: JoinerRole) -> int:
@@ -51,13 +62,18 @@ def _joined(joiner: JoinerRole) -> int:
 
 
 def _timed(
-    role: JoinerRole | LearnerRole, done: Callable[[], int], begun: Callable[[], bool], wanted: int
+    role: JoinerRole | LearnerRole,
+    done: Callable[[], int],
+    begun: Callable[[], bool],
+    wanted: int,
+    counters: Counters | None,
 ) -> dict[str, float]:
     role.open()
     print("ready", flush=True)
     until_s = time.monotonic() + PATIENCE_S
     while not begun() and time.monotonic() < until_s:
         role.turn()
+    counts = counters.read() if counters else 0.0
     began_at = time.time()
     began_s, cpu_began_s = time.monotonic(), time.process_time()
     while done() < wanted:
@@ -67,8 +83,8 @@ def _timed(
             raise TimeoutError(f"{done()} of {wanted} after {PATIENCE_S:g} s")
     seconds, cpu = time.monotonic() - began_s, time.process_time() - cpu_began_s
     ended_at = time.time()
-    role.close()
-    return {"seconds": seconds, "cpu_seconds": cpu, "began_at": began_at, "ended_at": ended_at}
+    counted = dict(zip(EVENTS, (counters.read() - counts).tolist(), strict=True)) if counters else {}
+    return {"seconds": seconds, "cpu_seconds": cpu, "began_at": began_at, "ended_at": ended_at, **counted}
 
 
 if __name__ == "__main__":

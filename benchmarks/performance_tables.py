@@ -13,13 +13,45 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cost
+from benchmarks.bench_instructions import NOT_COUNTED
+from benchmarks.bench_partitions import COPIED, NODES
+from benchmarks.counters import EVENTS
 from stream_learner.traffic.benchmark import benchmark_impressions
 
-NEEDED = ("machine", "decode", "codec", "join", "growth", "peers", "partitions", "serve")
-"""The benchmarks whose figures the page needs."""
+NEEDED = (
+    "machine",
+    "decode",
+    "codec",
+    "join",
+    "instructions",
+    "growth",
+    "window",
+    "fold",
+    "store",
+    "partitions",
+    "joiners",
+    "peers",
+    "serve",
+    "predict",
+    "freshness",
+)
+"""The benchmarks whose figures the page and README need."""
 WINDOWS = {"1 s": 1, "1 min": 60, "30 min": 1800, "6 h": 21_600, "1 d": 86_400, "7 d": 604_800}
 PARTITIONS = (1, 4, 16, 64, 256)
 JOINERS = (1, 2, 4, 8, 16)
+STEPS = {
+    "decode": "decode and hash",
+    "join": "dedupe, label, gather",
+    "records": "make records",
+    "reading": "read records, rule R",
+    "fold": "fold, a million features",
+}
+"""The steps of `instructions`, in the page's words."""
+ROLES = {
+    "join: stream-learner-join": "**joiner**, the whole process",
+    "learning: stream-learner-learn": "**learner**, the whole process",
+}
+"""The programs of `peers` whose counts stand beside those of the steps."""
 
 Kept = dict[str, dict[str, Any]]
 """By benchmark: its machine, the day, whether it was quick, its rows by name as (value, unit, note)."""
@@ -55,6 +87,13 @@ class Figures:
         return self.value("peers", "learning: stream-learner-learn") * 1000
 
     @property
+    def brokers_ns(self) -> float | None:
+        """CPU of brokers that keep several copies, ns an impression: sent, joined and learned. None if not known."""
+        names = [f"{does}, {COPIED} partitions, {NODES} brokers: brokers" for does in ("send", "join", "learn")]
+        found = [self.rows("partitions")[name][0] for name in names if name in self.rows("partitions")]
+        return sum(found) if len(found) == len(names) else None
+
+    @property
     def record_bytes(self) -> dict[int, float]:
         """Bytes an example of the training log, by the number of examples in a record."""
         rows = self.rows("codec")
@@ -73,6 +112,17 @@ class Figures:
             raise ValueError("growth_fold_1000000 does not say its rows")
         return float(found[1])
 
+    def counts(self, benchmark: str, name: str) -> list[float]:
+        """What the processor has counted under a name with its place for the event, [] where it does not count."""
+        rows = self.rows(benchmark)
+        found = [rows[name.format(event)][0] for event in EVENTS if name.format(event) in rows]
+        return found if len(found) == len(EVENTS) else []
+
+    def instructions(self, step: str) -> float | None:
+        """Instructions of a step for an impression, None where they are not counted."""
+        counts = self.counts("instructions", f"{step}: {{}}")
+        return counts[0] if counts else None
+
     def grown(self, what: str) -> dict[int, float]:
         """Figures of the fold by the number of features."""
         rows = self.rows("growth")
@@ -85,7 +135,7 @@ def machines(figures: Figures) -> str:
     for benchmark in NEEDED:
         kept = figures.kept[benchmark]
         quick = " --quick" if kept["quick"] else ""
-        rows.append([f'`make bench ARGS="{benchmark}{quick}"`', _machine(kept["machine"]), kept["day"]])
+        rows.append([f'`make bench ARGS="{benchmark}{quick}"`', machine(kept["machine"]), kept["day"]])
     return table(["command", "machine", "day"], rows)
 
 
@@ -96,16 +146,25 @@ def peers(figures: Figures) -> str:
             if name.startswith(f"{does}: "):
                 settings, lacks = _settings(note)
                 times = seconds * 1000 / base
-                rows.append([does, name.partition(": ")[2], f"{seconds:.1f}", f"{times:.1f}", settings, lacks])
-    return table(["does", "program", "s of CPU a million", "times ours", "settings", "lacks"], rows)
+                brokers = figures.rows("peers").get(f"brokers, {name}")
+                row = [does, name.partition(": ")[2], f"{seconds:.1f}", f"{times:.1f}", settings, lacks]
+                rows.append([*row, f"{brokers[0]:.1f}" if brokers else ""])
+    head = ["does", "program", "s of CPU a million", "times ours", "settings", "lacks", "the broker's s of CPU"]
+    return table(head, rows)
+
+
+EQUAL = ", p99 at an equal rate"
 
 
 def serving(figures: Figures) -> str:
+    found = figures.rows("serve")
+    equal = {name.removesuffix(EQUAL): f"{ms:.3g}" for name, (ms, _, _) in found.items() if name.endswith(EQUAL)}
     rows = []
-    for name, (rate, _, note) in figures.rows("serve").items():
+    for name, (rate, _, note) in found.items():
         cpu, times = re.match(r"(\d+) µs of processor", note), re.findall(r"p99 ([\d.]+) ms", note)
         if cpu:
             program, _, events = name.removesuffix(" a request").rpartition(", ")
+            times += [equal.get(name, "")] if equal else []
             rows.append([program, f"{int(events):,}", f"{float(cpu[1]):,.0f}", f"{rate:,.0f}", *times])
     head = [
         "program",
@@ -114,6 +173,7 @@ def serving(figures: Figures) -> str:
         "requests/s",
         "p99 of 8 connections, ms",
         "p99 of one, ms",
+        *(["p99 at an equal rate, ms"] if equal else []),
     ]
     return table(head, rows)
 
@@ -131,11 +191,28 @@ def limit(figures: Figures) -> str:
         figures.rows_an_example,
     )
     least = sum(part.ns for part in parts)
-    rows = [[part.what, part.how, f"{part.ns:.0f}"] for part in parts]
-    rows.append(["**the least**", "sum", f"{least:.0f}"])
-    rows.append(["**measured**", "whole loop", f"{figures.loop_ns:.0f}"])
-    rows.append(["measured over the least", "", f"{figures.loop_ns / least:.1f} ×"])
-    return table(["step", "how it comes about", "ns an impression"], rows)
+    counted = {part.what: figures.instructions(part.what) for part in parts}
+    whole = figures.counts("peers", "{}, whole loop: stream-learner")
+    rows = [[part.what, part.how, f"{part.ns:.0f}", _whole(counted[part.what])] for part in parts]
+    rows.append(["**the least**", "sum", f"{least:.0f}", _whole(sum(filter(None, counted.values())) or None)])
+    rows.append(["**measured**", "whole loop", f"{figures.loop_ns:.0f}", _whole(whole[0] if whole else None)])
+    rows.append(["measured over the least", "", f"{figures.loop_ns / least:.1f} ×", ""])
+    return table(["step", "how it comes about", "ns an impression", "instructions that it takes today"], rows)
+
+
+def instructions(figures: Figures) -> str:
+    if reason := figures.rows("instructions").get(NOT_COUNTED):
+        return f"Not counted: {reason[2]}.\n"
+    steps = {what: figures.counts("instructions", f"{step}: {{}}") for step, what in STEPS.items()}
+    roles = {what: figures.counts("peers", f"{{}}, {name}") for name, what in ROLES.items()}
+    rows = [
+        [what, f"{number:,.0f}", f"{cycles:,.0f}", f"{number / cycles:.1f}", f"{cache:,.1f}", f"{branch:,.1f}"]
+        for what, counts in (steps | roles).items()
+        if counts
+        for number, cycles, cache, branch in [counts]
+    ]
+    head = ["for an impression", "instructions", "cycles", "instructions a cycle", "cache misses", "branch misses"]
+    return table(head, rows)
 
 
 def spent(figures: Figures) -> str:
@@ -202,6 +279,16 @@ def windows(figures: Figures) -> str:
     return table(["window", "joiners: clicks", "joiners: ids of `dedupe`", "Kafka: impressions, one copy"], rows)
 
 
+def windows_seen(figures: Figures) -> str:
+    rows = []
+    for name, window_s in WINDOWS.items():
+        seen = {what: figures.rows("window").get(f"{window_s}: {what}") for what in ("clicks", "bytes", "at most")}
+        if seen["clicks"] and seen["bytes"] and seen["at most"]:
+            clicks, each, most = seen["clicks"][0], seen["bytes"][0], seen["at most"][0]
+            rows.append([name, f"{clicks:,.0f}", f"{each:.0f}", f"{most:.0f}", f"{each / most:.0%}"])
+    return table(["window", "clicks remembered", "bytes a click, measured", "at most", "share"], rows)
+
+
 def partitions(figures: Figures) -> str:
     rows = []
     for count in PARTITIONS:
@@ -217,11 +304,23 @@ def partitions_seen(figures: Figures) -> str:
     found: dict[str, dict[str, float]] = {}
     for name, (value, _, note) in figures.rows("partitions").items():
         where, _, what = name.partition(": ")
-        cpu = re.search(r"(\d+) ns of CPU", note)
-        found.setdefault(where, {})[what or "cpu"] = float(cpu[1]) if cpu else value
-    seen = ("cpu", "threads", "open files", "connections", "resident memory")
-    rows = [[where, *(f"{by_name[what]:,.0f}" for what in seen)] for where, by_name in found.items()]
-    return table(["role", "ns of CPU an impression", "threads", "open files", "connections", "memory, MiB"], rows)
+        cpu, counted = (re.search(rf"([\d,]+) {unit}", note) for unit in ("ns of CPU", "instructions"))
+        seen = found.setdefault(where, {})
+        seen |= {what: value} if what else {}
+        seen |= {"cpu": _number(cpu[1])} if cpu else {}
+        seen |= {"instructions": _number(counted[1])} if counted else {}
+    head = {
+        "cpu": "ns of CPU an impression",
+        "instructions": "instructions",
+        "once": "once, ms of CPU",
+        "threads": "threads",
+        "open files": "open files",
+        "connections": "connections",
+        "resident memory": "memory, MiB",
+        "brokers": "the brokers' ns of CPU",
+    }
+    rows = [[where, *(_whole(seen.get(what)) for what in head)] for where, seen in found.items()]
+    return table(["role", *head.values()], rows)
 
 
 def joiners(figures: Figures) -> str:
@@ -243,6 +342,33 @@ def joiners(figures: Figures) -> str:
     )
 
 
+def joiners_seen(figures: Figures) -> str:
+    found: dict[str, dict[str, float]] = {}
+    for name, (value, _, _) in figures.rows("joiners").items():
+        who, _, what = name.partition(": ")
+        found.setdefault(who, {})[what] = value
+    one = found["1 joiner"]["processor time"]
+    rows = [
+        [
+            who,
+            f"{seen['processor time']:,.0f}",
+            f"{seen['processor time'] / one:.2f} ×",
+            *(_whole(seen.get(what)) for what in ("instructions", "brokers")),
+            f"{seen['impressions'] / 1e3:,.0f} k",
+        ]
+        for who, seen in found.items()
+    ]
+    head = [
+        "joiners",
+        "ns of CPU an impression",
+        "to one joiner's",
+        "instructions",
+        "the broker's ns of CPU",
+        "a second",
+    ]
+    return table(head, rows)
+
+
 def billion(figures: Figures) -> str:
     a_s = cost.rate_a_s()
     rows = [
@@ -251,6 +377,9 @@ def billion(figures: Figures) -> str:
     for role, ns in (("joiners", figures.join_ns), ("learner", figures.learn_ns)):
         mean = cost.cores(ns, a_s)
         rows.append([f"{role}: cores", f"{ns:,.0f} ns an impression", f"{mean:.3f}", f"{mean * cost.PEAK:.3f}"])
+    if (brokers_ns := figures.brokers_ns) is not None:
+        mean, how = cost.cores(brokers_ns, a_s), f"{brokers_ns:,.0f} ns an impression, {cost.REPLICAS} copies"
+        rows.append(["brokers: cores", how, f"{mean:.3f}", f"{mean * cost.PEAK:.3f}"])
     memory = [cost.click_memory_bytes(1800, a) + cost.dedupe_memory_bytes(a) for a in (a_s, a_s * cost.PEAK)]
     rows.append(["joiners: memory", "clicks and ids of a window of 30 min", *map(amount, memory)])
     row_bytes = figures.grown("bytes")
@@ -258,6 +387,8 @@ def billion(figures: Figures) -> str:
     log_bytes = cost.record_bytes(1000, figures.record_bytes)
     for product in cost.stored(figures.event_bytes, log_bytes, row_bytes[largest]):
         rows.append([product.what, product.how, amount(product.size), ""])
+    for product in cost.network(figures.event_bytes, log_bytes, figures.rows_an_example):
+        rows.append([product.what, product.how, amount(product.size), amount(product.size * cost.PEAK)])
     return table(["what", "how it comes about", "mean", f"peak, {cost.PEAK} × the mean"], rows)
 
 
@@ -266,12 +397,15 @@ TABLES: dict[str, Callable[[Figures], str]] = {
     "peers": peers,
     "serving": serving,
     "limit": limit,
+    "instructions": instructions,
     "spent": spent,
     "features": features,
     "windows": windows,
+    "windows-seen": windows_seen,
     "partitions": partitions,
     "partitions-seen": partitions_seen,
     "joiners": joiners,
+    "joiners-seen": joiners_seen,
     "billion": billion,
 }
 
@@ -290,7 +424,17 @@ def amount(size: float) -> str:
     return f"{size / 1e3:.3g} kB"
 
 
-def _machine(of: dict[str, Any]) -> str:
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _whole(value: float | None) -> str:
+    """A number without its fraction, "" if there is none."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def machine(of: dict[str, Any]) -> str:
+    """A machine in a few words."""
     return f"{of['cores']} cores of {of['cpu']}, {of['memory_gib']:.0f} GiB, Python {of['python']}"
 
 

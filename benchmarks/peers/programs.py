@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.bench_loop import Site, result_of
+from benchmarks.brokers import TIME, Brokers, Figures
 from benchmarks.peers.maven import ToolMissing, java_command
 from benchmarks.peers.traffic import END, PARTITIONS, WINDOW_MS, Traffic, end_ms, send, traffic
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan
@@ -32,7 +33,6 @@ PATIENCE_S = 900
 LATER_S = 0.3
 """Kafka Streams gives out what has no partner at most once a second, and only as records come."""
 WARM_SHARE = 3
-Figures = dict[str, float]
 
 
 class Inputs:
@@ -65,11 +65,15 @@ class World:
     folder: Path
     whole: Inputs
     warm: Inputs
+    brokers: Brokers
 
     @classmethod
-    def of(cls, bootstrap: str, folder: Path, count: int) -> World:
-        """Topics with so many impressions, and with a third of it."""
-        return cls(folder, Inputs(bootstrap, traffic(count)), Inputs(bootstrap, traffic(count // WARM_SHARE)))
+    def of(cls, brokers: Brokers, folder: Path, count: int) -> World:
+        """Topics with so many impressions, and with a third of it, on brokers that have compiled what they do."""
+        whole, warm = (Inputs(brokers.bootstrap, traffic(n)) for n in (count, count // WARM_SHARE))
+        world = cls(folder, whole, warm, brokers)
+        _our_site(world, warm).both(warm.data.count, brokers)
+        return world
 
 
 @dataclass(frozen=True)
@@ -114,19 +118,19 @@ def check(figures: Figures, data: Traffic) -> Figures:
 
 def our_join(world: World) -> Figures:
     """The joiner alone; its result is what the learner finds in the log, `our_learner`."""
-    return result_of(_our_site(world).start("join", world.whole.data.count, core=0))
+    return _our_site(world).measured("join", world.whole.data.count, world.brokers)
 
 
 def our_learner(world: World) -> Figures:
     """The learner alone, from a training log that a joiner has filled."""
     site, count = _our_site(world), world.whole.data.count
     result_of(site.start("join", count, core=0))
-    return result_of(site.start("learn", count, core=0))
+    return site.measured("learn", count, world.brokers)
 
 
 def our_loop(world: World) -> Figures:
     """Joiner and learner, each on whatever core there is."""
-    return _our_site(world).both(world.whole.data.count)
+    return _our_site(world).both(world.whole.data.count, world.brokers)
 
 
 def by_hand(package: str, learner: str) -> Callable[[World], Figures]:
@@ -136,7 +140,8 @@ def by_hand(package: str, learner: str) -> Callable[[World], Figures]:
         _need(package)
         whole = world.whole
         command = [sys.executable, "-m", "benchmarks.peers.by_hand", learner]
-        return _figures([*command, whole.bootstrap, *whole.inputs, str(whole.data.count)])
+        command += [whole.bootstrap, *whole.inputs, str(whole.data.count)]
+        return world.brokers.beside(lambda: _figures(command))
 
     return measure
 
@@ -144,7 +149,8 @@ def by_hand(package: str, learner: str) -> Callable[[World], Figures]:
 def flink(world: World) -> Figures:
     """The whole loop in Flink."""
     jobs = [part for at in (world.warm, world.whole) for part in (*at.inputs, str(at.data.count))]
-    return _figures(java_command("flink", "Loop", world.folder, world.whole.bootstrap, str(WINDOW_MS), *jobs))
+    command = java_command("flink", "Loop", world.folder, world.whole.bootstrap, str(WINDOW_MS), *jobs)
+    return _after_warming(world, world.brokers.beside(lambda: _figures(command)))
 
 
 def kafka_streams(world: World) -> Figures:
@@ -158,7 +164,7 @@ def kafka_streams(world: World) -> Figures:
         joins += [*at.inputs, output, str(at.data.count)]
     try:
         command = java_command("kafka-streams", "Join", world.folder, bootstrap, str(WINDOW_MS), *joins)
-        return _figures(command, own)
+        return _after_warming(world, world.brokers.beside(lambda: _figures(command, own)))
     finally:
         _delete_all_of(own)
 
@@ -201,9 +207,16 @@ PROGRAMS = (
 )
 
 
-def _our_site(world: World) -> Site:
+def _our_site(world: World, inputs: Inputs | None = None) -> Site:
     window = f"{WINDOW_MS // 1000}s"
-    return Site(world.whole.bootstrap, world.folder, world.whole, PARTITIONS, window=window, dedupe=window)
+    return Site(world.whole.bootstrap, world.folder, inputs or world.whole, PARTITIONS, window=window, dedupe=window)
+
+
+def _after_warming(world: World, figures: Figures) -> Figures:
+    """The figures of a program that has had both inputs: of the brokers' time, the share of the whole one."""
+    count = world.whole.data.count
+    share = count / (count + world.warm.data.count)
+    return {name: value * share if name == TIME else value for name, value in figures.items()}
 
 
 def _delete_all_of(topics: Sequence[Inputs]) -> None:

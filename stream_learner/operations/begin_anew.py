@@ -295,7 +295,12 @@ class _BeginAnew:
         point = None if accepted.resume is None else accepted.resume.resume
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
         has_moved = point is not None and point.partitions != topics.log.partitions
-        beginning = self._beginning_grown(topics, last.partition) if has_moved else self._beginning(topics, last)
+        clicks_lost = ids[1] not in (None, topics.clicks.id)
+        beginning = (
+            self._beginning_grown(topics, last.partition)
+            if has_moved
+            else self._beginning(topics, last, clicks_lost=clicks_lost)
+        )
         return (
             self._side(topics.impressions, ids[0], last.next_impression, beginning.impression, where, last.partition),
             self._side(topics.clicks, ids[1], last.first_click, beginning.click, where, last.partition),
@@ -312,10 +317,11 @@ class _BeginAnew:
         click = StartRule(self._admin.offsets, ahead).of(*names, partition).click
         return StartRule(self._admin.offsets, where).of(*names, partition)._replace(click=click)
 
-    def _beginning(self, topics: _Topics, last: Mark) -> StartOffsets:
+    def _beginning(self, topics: _Topics, last: Mark, *, clicks_lost: bool) -> StartOffsets:
         """The start that the request names, as for a new log.
 
         If clicks are lost, the impressions that they belong to are left out: they would count as not clicked.
+        clicks_lost: whether their topic was made anew.
         """
         queries, where, names = self._admin.offsets, self._request.where, (topics.impressions.name, topics.clicks.name)
         if where == LAST:
@@ -324,7 +330,7 @@ class _BeginAnew:
             if earliest[places[1]] <= last.first_click:
                 return StartOffsets(earliest[places[0]], earliest[places[1]])
             where = "earliest"
-        return StartRule(queries, where).of(*names, last.partition)
+        return StartRule(queries, where).of(*names, last.partition, clicks_lost=clicks_lost)
 
     def _side(
         self, topic: TopicInfo, topic_id: bytes | None, taken: int, begins: int, where: str, partition: int

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import cost
+from benchmarks.bench_window import rows_of
 from stream_learner.config import load_config
 from stream_learner.core.join.click_memory import CLICK_BYTES
 from stream_learner.core.machine.id_table import ENTRY_BYTES, IdTable, find_entry, put_entry
@@ -74,3 +75,19 @@ def test_the_learner_limits_many_joiners() -> None:
     assert cost.throughput_a_s(2, 5000, 2000) == (400_000, "joiners")
     assert cost.throughput_a_s(3, 5000, 2000) == (500_000, "learner")
     assert cost.throughput_a_s(300, 5000, 2000) == (500_000, "learner")
+
+
+def test_clicks_in_memory_take_no_more_than_is_said() -> None:
+    """A join that has as many as the arithmetic says holds them in at most its bytes."""
+    clicks, measured, most = [row["value"] for row in rows_of(60)]
+    assert clicks == pytest.approx(cost.remembered_clicks(60, cost.rate_a_s()), rel=0.03)
+    assert cost.CLICK_BYTES + cost.ID_ENTRY_BYTES < measured <= most * 1.1
+    assert most == pytest.approx(112)
+
+
+def test_the_network_carries_an_event_to_brokers_copies_and_a_reader() -> None:
+    """Four ways with three copies."""
+    impressions, log, weights = cost.network(600, 200, 8.0)
+    assert impressions.size == pytest.approx(cost.rate_a_s() * 600 * 4, rel=1e-3)
+    assert log.size == pytest.approx(cost.rate_a_s() * 200 * 4, rel=1e-3)
+    assert weights.size == pytest.approx(cost.rate_a_s() * 8 * 12, rel=1e-3)

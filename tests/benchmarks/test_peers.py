@@ -14,10 +14,11 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks.bench_peers import measured, run, wrong_losses
+from benchmarks.brokers import Brokers, Figures
 from benchmarks.peers import maven
 from benchmarks.peers.by_hand import Join
 from benchmarks.peers.maven import ToolMissing, java_command
-from benchmarks.peers.programs import PROGRAMS, Figures, Inputs, Program, World, by_hand, check
+from benchmarks.peers.programs import PROGRAMS, Inputs, Program, World, by_hand, check
 from benchmarks.peers.traffic import END, PARTITIONS, WINDOW_MS, Traffic, traffic
 from benchmarks.rows import Incomplete
 from tests.kafka_broker.broker import delete_topics
@@ -223,7 +224,7 @@ def test_python_with_vowpal_wabbit_does_all_of_the_work_on_a_real_kafka(kafka: s
     """Every impression is learned once with its label; the loss is that of clicks on so few."""
     inputs = Inputs(kafka, DATA)
     try:
-        figures = by_hand("vowpalwabbit", "vowpal-wabbit")(World(tmp_path, inputs, inputs))
+        figures = by_hand("vowpalwabbit", "vowpal-wabbit")(World(tmp_path, inputs, inputs, Brokers(kafka)))
     finally:
         delete_topics(kafka, inputs.inputs)
     assert check(figures, DATA) is figures
@@ -240,7 +241,7 @@ def test_programs_in_java_do_all_of_the_work_on_a_real_kafka(name: str, kafka: s
     warm = Inputs(kafka, traffic(COUNT // 3))
     inputs = Inputs(kafka, DATA)
     try:
-        figures = program.measure(World(tmp_path, inputs, warm))
+        figures = program.measure(World(tmp_path, inputs, warm, Brokers(kafka)))
     finally:
         delete_topics(kafka, [*inputs.inputs, *warm.inputs])
     assert (figures["examples"], figures["positives"]) == (COUNT, DATA.positives)

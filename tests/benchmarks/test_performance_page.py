@@ -1,4 +1,4 @@
-"""`docs/performance.md` is what the kept figures make, and what it multiplies and adds comes out."""
+"""`docs/performance.md` and README are what the kept figures make, and what they multiply and add comes out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 
 from benchmarks import performance
 from benchmarks.__main__ import names
+from benchmarks.bench_instructions import NOT_COUNTED
 from benchmarks.peers.programs import PROGRAMS
-from benchmarks.performance import PAGE, TABLE, page_with, read, taken_in
+from benchmarks.performance import PAGE, README, TABLE, page_with, read, taken_in
+from benchmarks.performance_readme import readme_with
 from benchmarks.performance_tables import NEEDED, TABLES, Figures, table
 
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -44,6 +46,31 @@ def size(cell: str) -> float:
 def test_the_page_is_what_the_kept_figures_make() -> None:
     """Tables are never written by hand: `python -m benchmarks.performance` would change nothing."""
     assert page_with(read(), TEXT) == TEXT
+
+
+def test_readme_is_what_the_kept_figures_make() -> None:
+    """The same command writes it, from the same figures."""
+    text = README.read_text(encoding="utf-8")
+    assert readme_with(Figures(read()), text) == text
+
+
+def test_readme_and_page_have_the_same_figures() -> None:
+    """Ratios to the peers are those of the page's table."""
+    (line,) = [row for row in README.read_text(encoding="utf-8").splitlines() if row.startswith("| whole loop |")]
+    ratios = [number(part) for part in line.split("|")[2].split(",")]
+    peers = {row[1]: number(row[3]) for row in rows_of("peers")}
+    assert ratios == pytest.approx([peers[name] for name in ("flink", "python-vw", "python-river")], abs=0.51)
+
+
+def test_readme_says_on_what_it_was_measured() -> None:
+    """Machine and day; short runs are named, and several machines or days are all there."""
+    kept = read()
+    kept["decode"] = {**kept["decode"], "machine": {**kept["decode"]["machine"], "cpu": "Other"}, "day": "2027-01-01"}
+    kept["serve"] = {**kept["serve"], "quick": True}
+    text = " ".join(readme_with(Figures(kept), README.read_text(encoding="utf-8")).split())
+    assert "cores of Other" in text and f"cores of {kept['peers']['machine']['cpu']}" in text
+    assert "to 2027-01-01" in text
+    assert re.search(r"\(short runs: [a-z, ]*serve", text)
 
 
 def test_every_table_is_on_the_page_once() -> None:
@@ -76,6 +103,49 @@ def test_the_least_is_the_sum_of_its_steps() -> None:
     assert ratio == pytest.approx(measured / least, abs=0.06)
 
 
+def test_instructions_of_the_limit_are_those_counted() -> None:
+    """Of the steps that are counted, and their sum; or there are none."""
+    *steps, least, _, _ = [number(row[3]) if row[3] else 0.0 for row in rows_of("limit")]
+    assert least == pytest.approx(sum(steps), abs=len(steps) / 2 + 0.5)
+    counted = {number(row[1]) for row in rows_of("instructions")}
+    assert {step for step in steps if step} <= counted
+
+
+def test_instructions_a_cycle_are_a_quotient() -> None:
+    """Of two columns."""
+    for _, instructions, cycles, each, *_ in rows_of("instructions"):
+        assert number(each) == pytest.approx(number(instructions) / number(cycles), abs=0.06)
+
+
+def test_a_machine_that_does_not_count_is_said_so() -> None:
+    """In place of the table; the limit goes without."""
+    kept = read()
+    kept["instructions"] = {**kept["instructions"], "rows": {NOT_COUNTED: [0.0, "", "the system refuses"]}}
+    kept["peers"] = {
+        **kept["peers"],
+        "rows": {name: row for name, row in kept["peers"]["rows"].items() if "instructions" not in name},
+    }
+    text = page_with(kept, TEXT)
+    assert "Not counted: the system refuses.\n" in text
+    assert "| **the least** | sum |" in text
+
+
+def test_clicks_in_memory_stay_below_the_arithmetic() -> None:
+    """And the share is a quotient."""
+    assert len(rows_of("windows-seen")) >= 2
+    for _, _, each, most, share in rows_of("windows-seen"):
+        assert number(each) <= number(most)
+        assert number(share) == pytest.approx(100 * number(each) / number(most), abs=1)
+
+
+def test_several_joiners_stand_beside_one() -> None:
+    """The ratio is that of their times."""
+    one, *several = rows_of("joiners-seen")
+    assert one[0] == "1 joiner" and several
+    for row in several:
+        assert number(row[2]) == pytest.approx(number(row[1]) / number(one[1]), abs=0.01)
+
+
 @pytest.mark.parametrize("role", ["joiner", "learner", "loop"])
 def test_the_parts_of_a_role_are_its_whole(role: str) -> None:
     """Nanoseconds and shares add up."""
@@ -106,17 +176,18 @@ def test_ratios_to_the_peers_are_quotients() -> None:
 def test_every_program_says_how_it_is_set_and_what_it_lacks() -> None:
     """All programs are there; all but this project's lack something."""
     assert [row[1] for row in rows_of("peers")] == [program.name for program in PROGRAMS]
-    for _, name, _, _, settings, lacks in rows_of("peers"):
+    for _, name, _, _, settings, lacks, _ in rows_of("peers"):
         assert settings
         assert bool(lacks) != name.startswith("stream-learner"), name
 
 
 def test_servers_stand_beside_each_other_for_each_size_of_request() -> None:
-    """This project's, River's and the echo, each with its processor time, rate and times."""
+    """This project's, River's and the echo, each with its processor time, rate and times; gRPC for itself."""
     rows = rows_of("serving")
-    by_size = {events: [row[0] for row in rows if row[1] == events] for events in ("1", "100", "1,000")}
+    by_http = [row for row in rows if "gRPC" not in row[0]]
+    by_size = {events: [row[0] for row in by_http if row[1] == events] for events in ("1", "100", "1,000")}
     assert set(map(tuple, by_size.values())) == {("serve", "FastAPI + River", "Starlette echo")}
-    assert all(number(cell) > 0 for row in rows for cell in row[2:]) and {len(row) for row in rows} == {6}
+    assert all(number(cell) > 0 for row in rows for cell in row[2:6]) and {len(row) for row in rows} <= {6, 7}
 
 
 def test_a_table_of_the_model_is_bytes_times_features() -> None:
@@ -136,15 +207,18 @@ def test_the_loop_is_as_fast_as_its_slower_side() -> None:
 def test_the_cost_of_a_billion_is_the_product_that_it_shows() -> None:
     """Every line that is a product of numbers comes out."""
     products = [row for row in rows_of("billion") if "×" in row[1]]
-    assert len(products) == 6
-    for _, how, whole, *_ in products:
+    assert len(products) == 9
+    for _, how, whole, peak in products:
         assert size(whole) == pytest.approx(math.prod(number(factor) for factor in how.split("×")), rel=0.01)
+        assert not peak or size(peak) == pytest.approx(3 * size(whole), rel=0.02)
 
 
 def test_cores_are_time_by_rate() -> None:
     """Nanoseconds an impression by impressions a second."""
     rate, *rows = rows_of("billion")
-    for row in rows[:2]:
+    cores = [row for row in rows if row[0].endswith(": cores")]
+    assert [row[0] for row in cores] == ["joiners: cores", "learner: cores", "brokers: cores"]
+    for row in cores:
         for at in (2, 3):
             assert number(row[at]) == pytest.approx(number(row[1]) * number(rate[at]) / 1e9, rel=0.01, abs=0.001)
 
@@ -154,7 +228,7 @@ def test_new_figures_replace_those_of_the_same_benchmark_only() -> None:
     kept = read()
     row = {"benchmark": "machine", "name": "machine.cycle", "value": 0.5, "unit": "ns", "note": "n"}
     other = {**row, "benchmark": "text"}
-    taken = taken_in(kept, [{"machine": {"cpu": "x"}, "quick": True, "rows": [row, other]}], "2027-01-01")
+    taken = taken_in(kept, [{"machine": {"cpu": "x"}, "quick": True, "rows": [row, other], "failed": {}}], "2027-01-01")
     assert taken["machine"]["rows"] == {"machine.cycle": (0.5, "ns", "n")}
     assert taken["machine"]["machine"] == {"cpu": "x"}
     assert {name: taken[name] for name in kept if name != "machine"} == {
@@ -165,8 +239,9 @@ def test_new_figures_replace_those_of_the_same_benchmark_only() -> None:
 
 def test_the_command_writes_page_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New figures come into the tables; the text around them stays."""
-    page, kept = tmp_path / "page.md", tmp_path / "kept.json"
+    page, kept, readme = tmp_path / "page.md", tmp_path / "kept.json", tmp_path / "README.md"
     page.write_text(TEXT, encoding="utf-8")
+    readme.write_text("# A\n<!-- figures: make bench -->\n<!-- /figures -->\n# B\n", encoding="utf-8")
     kept.write_text(json.dumps(read()), encoding="utf-8")
     printed = tmp_path / "printed.json"
     rows = [
@@ -176,9 +251,13 @@ def test_the_command_writes_page_and_figures(tmp_path: Path, monkeypatch: pytest
     machine = read()["machine"]["machine"]
     printed.write_text(json.dumps({"machine": machine, "quick": False, "rows": rows, "failed": {}}), encoding="utf-8")
     monkeypatch.setattr(performance, "PAGE", page)
+    monkeypatch.setattr(performance, "README", readme)
     monkeypatch.setattr(performance, "KEPT", kept)
     monkeypatch.setattr(sys, "argv", ["performance", str(printed)])
     performance.main()
+    assert re.fullmatch(
+        r"# A\n<!-- figures: make bench -->\n.*\| whole loop \|.*<!-- /figures -->\n# B\n", readme.read_text(), re.S
+    )
     assert "| join | 2 ids, prefetched | 200 |" in page.read_text(encoding="utf-8")
     without = [TABLE.sub("", text) for text in (TEXT, page.read_text(encoding="utf-8"))]
     assert without[0] == without[1]
@@ -194,16 +273,46 @@ def test_figures_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_is_not_whole_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that was left out would be missing from the page, or stand there with the figures of another day."""
-    printed = tmp_path / "printed.json"
-    failed = {"peers": "flink left out: needs Maven"}
-    printed.write_text(json.dumps({"machine": {}, "quick": False, "rows": [], "failed": failed}), encoding="utf-8")
-    monkeypatch.setattr(performance, "KEPT", tmp_path / "none.json")
-    monkeypatch.setattr(sys, "argv", ["performance", str(printed)])
-    with pytest.raises(SystemExit, match="not whole: peers: flink left out: needs Maven"):
+def test_a_benchmark_that_is_not_whole_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures stay those of before, the others are taken; the command ends with an error and says which."""
+    kept, page, readme = tmp_path / "kept.json", tmp_path / "page.md", tmp_path / "README.md"
+    for path, text in ((kept, json.dumps(read())), (page, TEXT), (readme, "")):
+        path.write_text(text, encoding="utf-8")
+    rows = [
+        {"benchmark": "peers", "name": "join: stream-learner-join", "value": 1.0, "unit": "s of CPU/M"},
+        *({"benchmark": "join", "name": name, "value": 7.0, "unit": "ns"} for name in read()["join"]["rows"]),
+    ]
+    run = {"machine": {"cpu": "x"}, "quick": False, "rows": rows, "failed": {"peers": "flink left out: needs Maven"}}
+    run["machine"] = read()["machine"]["machine"]
+    printed, broken = tmp_path / "printed.json", tmp_path / "broken.json"
+    printed.write_text(json.dumps(run), encoding="utf-8")
+    broken.write_text("", encoding="utf-8")
+    other = tmp_path / "other.json"
+    other.write_text("[]", encoding="utf-8")
+    for name, path in (("PAGE", page), ("README", readme), ("KEPT", kept)):
+        monkeypatch.setattr(performance, name, path)
+    monkeypatch.setattr(sys, "argv", ["performance", str(printed), str(broken), str(other)])
+    with pytest.raises(
+        SystemExit,
+        match=r"broken.json: Expecting value.*\n.*other.json: not what .*\npeers: flink left out: needs Maven",
+    ):
         performance.main()
-    assert [path.name for path in tmp_path.iterdir()] == ["printed.json"]
+    now = json.loads(kept.read_text(encoding="utf-8"))
+    assert now["peers"] == read()["peers"]
+    assert {row[0] for row in now["join"]["rows"].values()} == {7.0}
+
+
+def test_a_figure_that_is_called_otherwise_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written then."""
+    kept = read()
+    kept["store"]["rows"].pop("restart_10m")
+    (tmp_path / "kept.json").write_text(json.dumps(kept), encoding="utf-8")
+    monkeypatch.setattr(performance, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(sys, "argv", ["performance"])
+    before = PAGE.read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match="no figure 'restart_10m'"):
+        performance.main()
+    assert PAGE.read_text(encoding="utf-8") == before
 
 
 def test_a_name_that_is_no_benchmark_is_refused() -> None:

@@ -247,6 +247,18 @@ def test_an_input_made_anew_needs_a_start(joined: Site) -> None:
     assert max(labels(joined).values()) == 1, "nothing is learned twice"
 
 
+def test_impressions_whose_clicks_went_with_their_topic_are_left_behind(joined: Site) -> None:
+    """The new topic lacks nothing at its beginning; all the same they would count as not clicked."""
+    remake(joined, joined.clicks, joined.partitions)
+    joined.produce(HALF, 1)
+    found = begin_anew(joined.config, BeginAnewRequest("earliest", write=True))
+    assert all(row["impressions_lost"] > 0 for row in found["partitions"])
+    with running(joined.joiner()):
+        wait_until(joined.closed, "every partition closed")
+    assert labels(joined) - expected_labels(joined) == Counter(), "a label that is not true"
+    assert_sound(joined, joined.config)
+
+
 def test_what_cannot_be_gone_on_with_is_refused(joined: Site) -> None:
     """Other numbers of partitions, ticks of another length, a joiner that runs: nothing is written."""
     topic = joined.config.examples_topic

@@ -150,6 +150,12 @@ class JavaNode:
                 preexec_fn=die_with_parent(),
             )
 
+    @property
+    def process(self) -> int:
+        """The number of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
     def running(self) -> bool:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
@@ -214,6 +220,11 @@ class DockerNode:
         if run.returncode != 0:
             raise RuntimeError(f"docker {args[0]}: {run.stderr.strip()}")
         return run.stdout + run.stderr
+
+    @property
+    def process(self) -> int:
+        """The number of the container's first process on its host."""
+        return int(self._docker("inspect", "--format", "{{.State.Pid}}", self._name))
 
     def running(self) -> bool:
         """Whether the container runs."""

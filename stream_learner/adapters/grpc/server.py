@@ -1,4 +1,8 @@
-"""Answers the calls of the Open Inference Protocol, in the event loop of the HTTP server.
+"""Answers the calls of the Open Inference Protocol.
+
+An ordinary call, a small request for predictions that gets them, is answered at once by the thread that takes calls.
+All others are answered in the event loop of the HTTP server, from the beginning. So nothing that is done at once says
+what is wrong with a request, as over HTTP (`at_once.py`).
 
 | HTTP | status of gRPC |
 |---|---|
@@ -9,9 +13,10 @@
 | 503 | UNAVAILABLE |
 | 504 | DEADLINE_EXCEEDED |
 
-The library itself refuses a message beyond `serve.max_body`, and calls beyond `serve.max_concurrency`, with
-RESOURCE_EXHAUSTED; and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. It hands a
-call over when its message is complete. A client that sends slowly is therefore bounded by the age of its connection.
+Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so a
+connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
+RESOURCE_EXHAUSTED, and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. A client
+that sends its message slowly, or does not read its answer, is cut off after twice `serve.request_timeout`.
 """
 
 from __future__ import annotations
@@ -24,10 +29,11 @@ from typing import Any
 
 import grpc
 
+from stream_learner.adapters.grpc.calls import Call, CallQueue
 from stream_learner.adapters.grpc.infer import infer, parse_request, parsed
 from stream_learner.adapters.grpc.messages import SERVICE, message_class
 from stream_learner.adapters.http import v1, v2
-from stream_learner.adapters.http.connection import PIPELINED
+from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.adapters.http.gate import GONE, Deadline, Gate
 from stream_learner.adapters.http.models import ServedModel
 from stream_learner.adapters.http.refused import Refused
@@ -41,10 +47,12 @@ LONGEST_REASON = 1_000
 AGE_MS = 10 * 60 * 1000
 """Clients are asked to connect anew after so long, and cut off `serve.request_timeout` later."""
 _IDENTITY_ONLY = 1
+_INFER = f"/{SERVICE}/ModelInfer".encode()
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
     404: grpc.StatusCode.NOT_FOUND,
+    GONE: grpc.StatusCode.CANCELLED,
     500: grpc.StatusCode.INTERNAL,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -52,14 +60,14 @@ _CODES = {
 
 
 @dataclass
-class Call:
-    """One call, as it is counted."""
+class Counted:
+    """A call, as it is counted."""
 
     protocol: str = "other"
     name: str = ""
 
 
-Answer = Callable[[bytes, Call], Awaitable[bytes]]
+Answer = Callable[[bytes, Counted], Awaitable[bytes]]
 
 
 class GrpcServer:
@@ -74,35 +82,38 @@ class GrpcServer:
         self._gate = gate
         self._serve = serve
         self._certificate = certificate
-        self._server: Any = None
+        self._answers = self._all_answers()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: CallQueue | None = None
 
     async def start(self) -> None:
         """Answer from now on. Raises PortInUse."""
         host, port = self._serve.host, self._serve.grpc_port
-        server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=self._limits.requests)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if self._certificate is None:
-                server.add_insecure_port(address)
-            else:
-                server.add_secure_port(address, _credentials(self._certificate))
-        except RuntimeError:
-            raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port") from None
-        await server.start()
-        self._server = server
+        calls = CallQueue(
+            self._options(),
+            self._take,
+            self._refuse,
+            self._gate.log_bug,
+            most=self._limits.requests,
+            longest_s=2 * self._limits.request_s,
+        )
+        credentials = None if self._certificate is None else _credentials(self._certificate)
+        if not calls.listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials):
+            raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port")
+        self._loop = asyncio.get_running_loop()
+        calls.start()
+        self._calls = calls
 
     async def close(self) -> None:
         """Take no further call, answer those under way, end."""
-        if self._server is not None:
-            await self._server.stop(self._limits.request_s)
+        if self._calls is not None:
+            await asyncio.to_thread(self._calls.stop, self._limits.request_s)
 
     def _options(self) -> list[tuple[str, int]]:
         request_ms = self._serve.request_timeout_ms
         return [
             ("grpc.max_receive_message_length", self._limits.body_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_concurrent_streams", PIPELINED),
             ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
             ("grpc.server_handshake_timeout_ms", request_ms),
             ("grpc.max_connection_idle_ms", self._serve.keep_alive_ms),
@@ -111,87 +122,120 @@ class GrpcServer:
             ("grpc.so_reuseport", int(self._serve.workers > 1)),
         ]
 
-    def _handlers(self) -> dict[str, Any]:
-        return {
-            "ServerLive": self._handler(self._server_live, is_open=True),
-            "ServerReady": self._handler(self._server_ready, is_open=True),
-            "ServerMetadata": self._handler(self._server_metadata),
-            "ModelReady": self._handler(self._model_ready),
-            "ModelMetadata": self._handler(self._model_metadata),
-            "ModelInfer": self._handler(self._model_infer),
+    def _all_answers(self) -> dict[bytes, tuple[Answer, bool]]:
+        """What answers each method, and whether it needs a token."""
+        found: dict[str, tuple[Answer, bool]] = {
+            "ServerLive": (self._server_live, False),
+            "ServerReady": (self._server_ready, False),
+            "ServerMetadata": (self._server_metadata, True),
+            "ModelReady": (self._model_ready, True),
+            "ModelMetadata": (self._model_metadata, True),
+            "ModelInfer": (self._model_infer, True),
         }
+        return {f"/{SERVICE}/{name}".encode(): answer for name, answer in found.items()}
 
-    def _handler(self, answer: Answer, *, is_open: bool = False) -> Any:
-        """A handler of calls, for the library. is_open: whether they need no token."""
+    def _take(self, call: Call) -> None:
+        """Answer a call, or leave it to the event loop. Called in the thread that takes calls."""
+        if call.method == _INFER and (answer := self._at_once(call)) is not None:
+            call.answer(answer)
+        elif call.method not in self._answers:
+            call.refuse(grpc.StatusCode.UNIMPLEMENTED, "there is no such call")
+        else:
+            assert self._loop is not None
+            call.watch()
+            call.gone = asyncio.run_coroutine_threadsafe(self._handle(call), self._loop).cancel
 
-        async def handle(body: bytes, context: Any) -> bytes:
-            began_s = time.perf_counter()
-            call, status, reason = Call(), GONE, ""
-            try:
-                if not is_open:
-                    self._admit(context)
-                found = await answer(body, call)
-                status = 200
-                return found
-            except Refused as refused:
-                status, reason = refused.status, refused.reason
-            except NotReady as error:
-                status, reason = 503, str(error)
-            except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
-                self._gate.log_bug(error)
-                status, reason = 500, "the server failed; its log says why"
-            finally:
-                self._gate.count((call.protocol, call.name, status), time.perf_counter() - began_s)
-            await context.abort(_CODES[status], reason[:LONGEST_REASON])
-            return b""
+    def _refuse(self, call: Call) -> None:
+        """Refuse a call for which there is no place."""
+        self._gate.count(("grpc" if call.method == _INFER else "other", "", 503), 0.0)
+        call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests at once")
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+    def _at_once(self, call: Call) -> bytes | None:
+        """The answer to an ordinary request for predictions; None for the event loop to answer."""
+        size, began_s, counted = len(call.body), time.perf_counter(), Counted("grpc")
+        if size > INLINE_BYTES or not self._shared.admission.has_room(size):
+            return None
+        try:
+            self._admit(call)
+            answer = self._predict(call.body, counted)
+        except Exception:  # noqa: BLE001 -- the event loop comes to the same, and says it
+            return None
+        self._gate.count((counted.protocol, counted.name, 200), time.perf_counter() - began_s)
+        return answer
 
-    def _admit(self, context: Any) -> None:
+    async def _handle(self, call: Call) -> None:
+        """Answer or refuse a call."""
+        began_s = time.perf_counter()
+        counted, status, reason, found = Counted(), GONE, "", b""
+        try:
+            found = await self._answer(call, counted)
+            status = 200
+        except Refused as refused:
+            status, reason = refused.status, refused.reason
+        except NotReady as error:
+            status, reason = 503, str(error)
+        except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
+            self._gate.log_bug(error)
+            status, reason = 500, "the server failed; its log says why"
+        finally:
+            self._gate.count((counted.protocol, counted.name, status), time.perf_counter() - began_s)
+            if status == 200:
+                call.answer(found)
+            else:
+                call.refuse(_CODES[status], reason[:LONGEST_REASON])
+
+    async def _answer(self, call: Call, counted: Counted) -> bytes:
+        """The answer to a call. Raises Refused."""
+        answer, needs_token = self._answers[call.method]
+        if needs_token:
+            self._admit(call)
+        return await answer(call.body, counted)
+
+    def _admit(self, call: Call) -> None:
         """Raise Refused (401) without the token."""
         token = self._shared.token
         if token is None:
             return
-        given = dict(context.invocation_metadata()).get("authorization", "")
+        given = dict(call.metadata).get("authorization", "")
         if not token.matches(given.encode("utf-8", "surrogateescape")):
             raise Refused(401, "a bearer token is needed")
 
-    def _asked_for(self, name: str, call: Call) -> ServedModel:
+    def _asked_for(self, name: str, counted: Counted) -> ServedModel:
         """The model of a name, noted for counting. Raises Refused (404)."""
-        call.name = name if self._models.has(name) else ""
+        counted.name = name if self._models.has(name) else ""
         return self._models.find(name)
 
-    async def _server_live(self, body: bytes, call: Call) -> bytes:
+    async def _server_live(self, body: bytes, counted: Counted) -> bytes:
         return _encoded("ServerLiveResponse", live=True)
 
-    async def _server_ready(self, body: bytes, call: Call) -> bytes:
+    async def _server_ready(self, body: bytes, counted: Counted) -> bytes:
         return _encoded("ServerReadyResponse", ready=not self._models.why_not_ready)
 
-    async def _server_metadata(self, body: bytes, call: Call) -> bytes:
+    async def _server_metadata(self, body: bytes, counted: Counted) -> bytes:
         return _encoded("ServerMetadataResponse", **v2.server(self._shared.version))
 
-    async def _model_ready(self, body: bytes, call: Call) -> bytes:
+    async def _model_ready(self, body: bytes, counted: Counted) -> bytes:
         request = parsed(message_class("ModelReadyRequest"), body)
-        served = self._asked_for(request.name, call)
+        served = self._asked_for(request.name, counted)
         v1.check_served_version(request.name, served, request.version or None)
         return _encoded("ModelReadyResponse", ready=not served.why_refused)
 
-    async def _model_metadata(self, body: bytes, call: Call) -> bytes:
+    async def _model_metadata(self, body: bytes, counted: Counted) -> bytes:
         request = parsed(message_class("ModelMetadataRequest"), body)
-        served = self._asked_for(request.name, call)
+        served = self._asked_for(request.name, counted)
         v1.check_served_version(request.name, served, request.version or None)
         found = v2.metadata(request.name, served)
         del found["parameters"]  # the message of gRPC has none
         return _encoded("ModelMetadataResponse", **found)
 
-    async def _model_infer(self, body: bytes, call: Call) -> bytes:
-        call.protocol = "grpc"
+    async def _model_infer(self, body: bytes, counted: Counted) -> bytes:
+        counted.protocol = "grpc"
         with self._shared.admission.body() as held:
             held.grow(len(body))
             with self._shared.admission.work():
                 deadline = Deadline(self._limits.request_s)
                 try:
-                    return await self._shared.executor.do(len(body), lambda: self._predict(body, call))
+                    return await self._shared.executor.do(len(body), lambda: self._predict(body, counted))
                 except asyncio.CancelledError:
                     if not deadline.expired:
                         raise
@@ -201,10 +245,10 @@ class GrpcServer:
                 finally:
                     deadline.done()
 
-    def _predict(self, body: bytes, call: Call) -> bytes:
+    def _predict(self, body: bytes, counted: Counted) -> bytes:
         request = parse_request(body)
         name = request.model_name
-        self._asked_for(name, call)
+        self._asked_for(name, counted)
         answer, predictions = infer(self._models.ready(name), request, self._limits.instances)
         v1.check_version(name, predictions, request.model_version or None)
         self._instances[name](float(len(predictions.p_click)))

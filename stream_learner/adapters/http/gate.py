@@ -6,6 +6,7 @@ No error passes the gate: whatever goes wrong becomes an answer. A bug is logged
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -74,7 +75,7 @@ class Deadline:
 
 
 class SlowAnswers:
-    """Logs it when more than one prediction in a hundred is slow, and when that is over."""
+    """Logs it when more than one prediction in a hundred is slow, and when that is over. Any thread may note one."""
 
     SLOW_S = 0.25
     REQUESTS = 1_000
@@ -84,15 +85,17 @@ class SlowAnswers:
         self._log = log
         self._requests = self._slow = 0
         self._said = False
+        self._noting = threading.Lock()
 
     def note(self, seconds: float) -> None:
         """Take the time of one prediction request."""
-        self._requests += 1
-        self._slow += seconds > self.SLOW_S
-        if self._requests < self.REQUESTS:
-            return
-        share = self._slow / self._requests
-        self._requests = self._slow = 0
+        with self._noting:
+            self._requests += 1
+            self._slow += seconds > self.SLOW_S
+            if self._requests < self.REQUESTS:
+                return
+            share = self._slow / self._requests
+            self._requests = self._slow = 0
         if (share > 0.01) != self._said:
             self._said = not self._said
             if self._said:
@@ -182,7 +185,7 @@ class Gate:
             await reply_error_and_close(exchange.send, exchange.receive, status, reason, headers)
 
     def count(self, labels: tuple[str, str, int], seconds: float) -> None:
-        """Count a request by protocol, name and status, and the time that it took."""
+        """Count a request by protocol, name and status, and the time that it took. Any thread may."""
         count = self._counters.get(labels)
         if count is None:
             protocol, name, status = labels

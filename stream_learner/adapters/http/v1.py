@@ -18,6 +18,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import orjson
 
 from stream_learner.adapters.http.models import Predictions, ServedModel
@@ -71,7 +72,7 @@ def whole_seconds(seconds: float | None) -> int | None:
 
 def check_instances(predictions: Predictions, noun: str) -> None:
     """Raise Refused (400) if an event cannot be scored; the reason names the first one."""
-    if predictions.status.any():
+    if np.count_nonzero(predictions.status):
         index = int(predictions.status.nonzero()[0][0])
         raise Refused(400, f"{noun} {index} cannot be scored: {Reason(int(predictions.status[index])).text}")
 

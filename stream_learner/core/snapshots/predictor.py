@@ -89,6 +89,8 @@ class EventPredictor:
     def predict_many(self, events: Iterable[Event]) -> EventPredictions:
         """Predictions of events of any kind, as `event_text` reads them. Raises TypeError naming one without JSON."""
         given = events if isinstance(events, list) else list(events)
+        if len(given) == 1:
+            return self._predict_single(event_text(given[0]))
         if set(map(type, given)) == _ONLY_BYTES:
             texts = given
         else:
@@ -105,7 +107,11 @@ class EventPredictor:
         bounds = np.ascontiguousarray(bounds, np.int64)
         if bounds.ndim != 1 or not len(bounds):
             raise ValueError(f"bounds must be i64[n+1], not of the shape {bounds.shape}")
-        return self._predict_inside(data, bounds, events_inside(data, bounds))
+        inside = events_inside(data, bounds)
+        if len(bounds) == 2:
+            start, end = bounds.tolist()
+            return self._predict_single(bytes(data[start:end]))
+        return self._predict_inside(data, bounds, inside)
 
     def _new_request(self) -> NDArray[np.int64]:
         words = np.zeros(kernels.REQ_BYTES // 8, np.int64)
@@ -117,9 +123,20 @@ class EventPredictor:
         words[kernels.REQ_GIVEN // 8] = kernels.NOT_GIVEN
         return words
 
+    def _predict_single(self, text: bytes) -> EventPredictions:
+        """`predict` as arrays."""
+        try:
+            p_click, version = self.predict(text)
+        except Refused:
+            return self._predict_batch_of(text)
+        return EventPredictions(np.array((p_click,)), np.zeros(1, np.uint8), version)
+
+    def _predict_batch_of(self, text: bytes) -> EventPredictions:
+        return self._predict_inside(text + EVENT_PADDING, np.array((0, len(text))), 1)
+
     def _predict_alone(self, text: bytes) -> tuple[float, int]:
         """`predict` for an event that is unusual, large, or comes within another call."""
-        p_click, status, version = self.predict_many([text])
+        p_click, status, version = self._predict_batch_of(text)
         if status[0]:
             raise Refused(Reason(int(status[0])))
         return float(p_click[0]), version

@@ -45,25 +45,31 @@ class StartRule:
         self._queries = queries
         self._where = where
 
-    def of(self, impressions_topic: str, clicks_topic: str, partition: int) -> StartOffsets:
-        """The offsets at which a partition begins, as the brokers answer now."""
+    def of(
+        self, impressions_topic: str, clicks_topic: str, partition: int, *, clicks_lost: bool = False
+    ) -> StartOffsets:
+        """The offsets at which a partition begins, as the brokers answer now.
+
+        clicks_lost: whether clicks are known to be lost, although the topic lacks none at its beginning: it was made
+        anew.
+        """
         shown, clicked = (impressions_topic, partition), (clicks_topic, partition)
         impression, click = self._offset(shown), self._offset(clicked)
         if self._where == "latest":
             return StartOffsets(impression, click)
         times = self._queries.first_times([shown, clicked])
         begun_ms = max(times[shown], self._where) if isinstance(self._where, int) else times[shown]
-        if self._has_clicks(clicked, begun_ms, times[clicked]):
+        if self._has_clicks(clicked, begun_ms, times[clicked], clicks_lost):
             return StartOffsets(impression, click)
         first = max(impression, self._at_time(shown, times[clicked]))
         return StartOffsets(first, click, first - impression, times[clicked])
 
-    def _has_clicks(self, clicked: TopicAndPartition, begun_ms: int, clicks_from_ms: int) -> bool:
+    def _has_clicks(self, clicked: TopicAndPartition, begun_ms: int, clicks_from_ms: int, lost: bool) -> bool:
         """Whether the topic holds the clicks for impressions of a time. clicks_from_ms: -1 where it holds none."""
         if 0 <= clicks_from_ms <= begun_ms:
             return True
-        deleted = self._queries.earliest([clicked])[clicked] > 0
-        return not deleted and clicks_from_ms - begun_ms <= LONG_MS
+        lost = lost or self._queries.earliest([clicked])[clicked] > 0
+        return not lost and clicks_from_ms - begun_ms <= LONG_MS
 
     def _offset(self, place: TopicAndPartition) -> int:
         if self._where == "earliest":

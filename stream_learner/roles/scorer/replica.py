@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,6 +56,10 @@ class Prediction(NamedTuple):
     p_click: float
     version: int
     model: str
+
+
+_prediction = cast("Callable[[tuple[float, int, str]], Prediction]", partial(tuple.__new__, Prediction))
+"""`Prediction._make`, in half its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +295,7 @@ class ModelReplica:
             p_click, version = (whole.local.predictor or self._new_predictor(whole)).predict(event)
         except Refused as refused:
             raise BadEvent(refused.reason) from None
-        return Prediction(p_click, version, self.model)
+        return _prediction((p_click, version, self.model))
 
     def predict_many(self, events: Sequence[Event]) -> Predictions:
         """Many events. Raises NotReady before the first version."""

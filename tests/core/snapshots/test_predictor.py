@@ -115,6 +115,17 @@ def test_a_dictionary_is_predicted_as_its_json(events: list[dict[str, Any]]) -> 
     assert one_by_one(predictor, mixed)[0] == wanted
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), np.float64("-inf"), None])
+def test_a_number_that_json_has_not_is_none(number: float | None) -> None:
+    """In a dictionary it counts as a missing field."""
+    events = [{"a": number}, {}, *({"a": i} for i in range(9))]
+    rows = plain_rows(SPECS[0], [b'{"a":%d}' % i for i in range(9)])
+    predictor = EventPredictor(table_of([key for _, keys, _ in rows for key in keys]), SPECS[0], IGNORED)
+    found = predictor.predict_many(events).p_click
+    assert found[0] == found[1]
+    assert (found[2:] != found[1]).any()
+
+
 def test_an_event_without_json_is_named() -> None:
     """TypeError names its place; the predictor goes on as if nothing had been."""
     predictor = EventPredictor(table_of([]), SPECS[0], IGNORED)

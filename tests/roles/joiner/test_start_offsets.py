@@ -51,24 +51,35 @@ class Broker:
         return {place: (self.logs[place].times or [-1])[0] for place in places}
 
 
-def begin(impressions: Log, clicks: Log, where: str | int = "earliest") -> StartOffsets:
+def begin(impressions: Log, clicks: Log, where: str | int = "earliest", *, clicks_lost: bool = False) -> StartOffsets:
     """The offsets at which partition 3 begins."""
-    return StartRule(Broker(impressions, clicks), where).of("i", "c", 3)  # type: ignore[arg-type]
+    rule = StartRule(Broker(impressions, clicks), where)  # type: ignore[arg-type]
+    return rule.of("i", "c", 3, clicks_lost=clicks_lost)
 
 
 TIMES = st.lists(st.integers(0, 5).map(lambda n: n * HOUR_MS), max_size=6).map(sorted)
 
 
-@given(TIMES, TIMES, st.sampled_from([0, 7]), st.sampled_from([0, 9]), st.sampled_from(["earliest", 0, 2 * HOUR_MS]))
+@given(
+    TIMES,
+    TIMES,
+    st.sampled_from([0, 7]),
+    st.sampled_from([0, 9]),
+    st.sampled_from(["earliest", 0, 2 * HOUR_MS]),
+    st.booleans(),
+)
 def test_impressions_whose_clicks_were_deleted_are_left_out(
-    shown: list[int], clicked: list[int], i: int, c: int, where: str | int
+    shown: list[int], clicked: list[int], i: int, c: int, where: str | int, anew: bool
 ) -> None:
-    """Impressions before the first click held are left out; all of them if no click is held; and no others."""
+    """Impressions before the first click held are left out; all of them if no click is held; and no others.
+
+    anew: the topic of the clicks was made anew, so that some are lost even if its first offset is 0.
+    """
     begins = 0 if where == "earliest" else where
     wanted = [n for n, at in enumerate(shown) if at >= begins]
     first_click = min(clicked, default=None)
-    kept = [n for n in wanted if c == 0 or (first_click is not None and shown[n] >= first_click)]
-    found = begin(Log(i, shown), Log(c, clicked), where)
+    kept = [n for n in wanted if not (c or anew) or (first_click is not None and shown[n] >= first_click)]
+    found = begin(Log(i, shown), Log(c, clicked), where, clicks_lost=anew)
     assert found.impression == i + (kept[0] if kept else len(shown))
     assert found.left_out == len(wanted) - len(kept)
     assert found.click == c + len([at for at in clicked if at < begins])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -109,6 +111,23 @@ class Client:
         answer: bytes = do(body, metadata=metadata, timeout=patience(), **options)
         return answer
 
+    def begin(self, method: str, body: bytes) -> Any:
+        """A call that goes on while the caller does."""
+        return self._channel.unary_unary(f"/inference.GRPCInferenceService/{method}").future(body, timeout=patience())
+
+    def without_message(self, method: str, *, ends: bool = False) -> Any:
+        """A call that sends no message. ends: whether it says that none will come."""
+        silent = threading.Event()
+
+        def nothing() -> Iterator[bytes]:
+            if not ends:
+                silent.wait()
+            yield from ()
+
+        call = self._channel.stream_unary(f"/inference.GRPCInferenceService/{method}").future(nothing())
+        call.add_done_callback(lambda _: silent.set())
+        return call
+
     def infer(self, *given: Any, token: str | None = None, **options: Any) -> Answered:
         """The answer to `infer_request` of these arguments."""
         return Answered(self.call("ModelInfer", infer_request(*given, **options), token=token))
@@ -133,3 +152,30 @@ def client_of(server: Server | int, credentials: Any = None) -> Iterator[Client]
         made = grpc.secure_channel(address, credentials, options=own)
     with made as channel:
         yield Client(channel)
+
+
+@contextmanager
+def calls_that_read_nothing(server: Server, method: str, body: bytes, *, count: int) -> Iterator[None]:
+    """Calls on a connection that lets the server send no data: frames of HTTP/2, written by hand."""
+    port = server.config.serve.grpc_port
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/inference.GRPCInferenceService/{method}",
+        ":authority": f"127.0.0.1:{port}",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(b"\0" + bytes([len(n)]) + n.encode() + bytes([len(v)]) + v.encode() for n, v in headers.items())
+    message = b"\0" + struct.pack(">I", len(body)) + body
+    no_window = struct.pack(">HI", 4, 0)
+    sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, no_window)
+    for stream in range(1, 2 * count, 2):
+        sent += _frame(1, 4, stream, block) + _frame(0, 1, stream, message)
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(sent)
+        yield
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload

@@ -6,6 +6,8 @@ import json
 import socket
 import struct
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +18,21 @@ import pytest
 from stream_learner import Scorer
 from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.errors import ConfigError, PortInUse
+from stream_learner.roles.scorer.serve.served_name import ServedName
+from tests.cli_e2e.commands import started
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
 from tests.cli_e2e.world import free_port
+from tests.roles.scorer.serve.clients import Gate
 from tests.roles.scorer.serve.conftest import WEIGHTS
-from tests.roles.scorer.serve.grpc_client import Client, client_of, decoded, encoded, infer_request
+from tests.roles.scorer.serve.grpc_client import (
+    Client,
+    calls_that_read_nothing,
+    client_of,
+    decoded,
+    encoded,
+    infer_request,
+)
 from tests.roles.scorer.serve.running import Server, config_of, serve_command, serving
 from tests.roles.scorer.serve.test_token_and_tls import make_certificate, replace
 from tests.waiting import patience, wait_until
@@ -127,6 +139,80 @@ def test_a_message_beyond_the_limits_is_refused(published: Published) -> None:
         assert client.refusal("ModelInfer", small, compression=grpc.Compression.Gzip)[0] == "UNIMPLEMENTED"
 
 
+def test_calls_beyond_the_limit_are_refused_until_others_are_over(published: Published) -> None:
+    """A call counts from its beginning, whether its message has come or not, until its client gives up or is gone.
+
+    What is refused is counted, with the code that it has over HTTP.
+    """
+    with (
+        serving(config_of(published.world, grpc_port=free_port(), max_concurrency=2)) as server,
+        client_of(server) as client,
+    ):
+        request = infer_request(server.model, [b"{}"])
+
+        def is_refused() -> bool:
+            found = client.refusal("ModelInfer", request)
+            assert found in (("OK", ""), ("RESOURCE_EXHAUSTED", "too many requests at once"))
+            return found[0] != "OK"
+
+        silent = [client.without_message("ModelInfer") for _ in range(2)]
+        wait_until(is_refused)
+        refused = [line for line in server.metrics().splitlines() if 'code="503"' in line]
+        assert any('protocol="grpc"' in line for line in refused)
+        silent[0].cancel()
+        wait_until(lambda: not is_refused())
+        for _ in range(100):
+            client.without_message("ModelInfer").cancel()
+        wait_until(lambda: not is_refused())
+        with client_of(server) as other:
+            held = other.without_message("ModelInfer")
+            wait_until(is_refused)
+        assert held.done()
+        silent[1].cancel()
+        wait_until(lambda: not any(is_refused() for _ in range(5)))
+
+
+def test_one_connection_may_have_all_calls_that_the_server_takes(grpc_server: Server, client: Client) -> None:
+    """At once, and again while others are under way."""
+    request = infer_request(grpc_server.model, EVENTS)
+    for _ in range(3):
+        calls = [client.begin("ModelInfer", request) for _ in range(900)]
+        assert Counter(call.code() for call in calls) == {grpc.StatusCode.OK: 900}
+
+
+def test_a_call_without_a_message_is_refused(client: Client) -> None:
+    """Its client has said all it had to say."""
+    with pytest.raises(grpc.RpcError) as refused:
+        client.without_message("ModelInfer", ends=True).result()
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "the call has no message"
+
+
+def test_while_a_large_call_is_worked_on_others_are_answered(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends in time, or with its client, and is counted as what it ended with."""
+    gate, predict = Gate(), ServedName.predict_many
+    large = infer_request(published.world.model, [b'{"site":"a"}'] * 6_000)
+    small = infer_request(published.world.model, [b"{}"])
+
+    def held_if_large(served: ServedName, events: list[bytes]) -> object:
+        return gate.through(lambda: predict(served, events)) if len(events) > 1 else predict(served, events)
+
+    monkeypatch.setattr(ServedName, "predict_many", held_if_large)
+    config = config_of(published.world, grpc_port=free_port(), request_timeout="3s")
+    with serving(config) as server, client_of(server) as client, gate.shut():
+        assert client.refusal("ModelInfer", large)[0] == "DEADLINE_EXCEEDED"
+        gone = client.begin("ModelInfer", large)
+        wait_until(lambda: gate.held == 2)
+        assert client.refusal("ModelInfer", small)[0] == "OK"
+        gone.cancel()
+        wait_until(lambda: 'code="499"' in server.metrics())
+        assert 'code="504"' in server.metrics()
+        gate.open()
+        assert client.refusal("ModelInfer", large)[0] == "OK"
+
+
 def test_the_token_is_asked_for_everywhere_but_at_the_probes(published: Published, tmp_path: Path) -> None:
     """UNAUTHENTICATED without it; the file's new content counts soon."""
     file = tmp_path / "token"
@@ -212,6 +298,62 @@ def test_told_to_stop_it_first_is_not_ready_and_answers(published: Published) ->
             found.append(is_ready(client))
         assert code == "UNAVAILABLE" and False in found
         assert command.process.wait(patience()) == 0
+
+
+def test_a_client_that_has_its_answers_loses_none_when_the_server_ends(published: Published) -> None:
+    """Each call is answered until nobody listens any more, also on a connection that is always busy."""
+    port, request = free_port(), infer_request(published.world.model, [b"{}"])
+
+    def call_on(ended_with: list[tuple[str, str]]) -> None:
+        with client_of(port) as client:
+            while (found := client.refusal("ModelInfer", request))[0] == "OK":
+                pass
+            ended_with.append(found)
+
+    with serve_command(published.world, f"serve.grpc_port={port}", "serve.drain=1s") as (command, _):
+        with client_of(port) as client:
+            wait_until(lambda: client.refusal("ModelInfer", request)[0] == "OK")
+        ended_with: list[tuple[str, str]] = []
+        clients = [threading.Thread(target=call_on, args=(ended_with,)) for _ in range(6)]
+        for each in clients:
+            each.start()
+        command.process.terminate()
+        for each in clients:
+            each.join()
+        assert command.process.wait(patience()) == 0
+    assert [code for code, _ in ended_with] == ["UNAVAILABLE"] * 6
+    assert all("connect" in reason for _, reason in ended_with), ended_with
+
+
+def test_who_sends_no_message_or_reads_no_answer_is_cut_off(published: Published) -> None:
+    """After twice serve.request_timeout; until then they hold places, and others are refused."""
+    config = config_of(published.world, grpc_port=free_port(), max_concurrency=4, request_timeout="500ms")
+    with serving(config) as server, client_of(server) as client:
+        request = infer_request(server.model, [b"{}"] * 1_000)
+
+        def is_refused() -> bool:
+            return client.refusal("ModelInfer", request)[0] == "RESOURCE_EXHAUSTED"
+
+        silent = client.without_message("ModelInfer")
+        with calls_that_read_nothing(server, "ModelInfer", request, count=4):
+            wait_until(is_refused)
+            wait_until(lambda: not is_refused())
+        wait_until(silent.done)
+        assert silent.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+def test_a_port_of_another_program_is_refused_to_several_workers(published: Published) -> None:
+    """They may share it with each other only."""
+    port = free_port()
+    with (
+        serve_command(published.world, f"serve.grpc_port={port}", "serve.workers=2", "serve.drain=0s"),
+        client_of(port) as client,
+    ):
+        wait_until(lambda: is_ready(client))
+        settings = ("serve.host=127.0.0.1", f"serve.port={free_port()}", f"serve.grpc_port={port}", "serve.workers=2")
+        given = [part for one in settings for part in ("--set", one)]
+        with started("serve", "-c", published.world.file, *given) as second:
+            assert second.process.wait(patience()) == PortInUse.exit_code
 
 
 def test_several_workers_share_the_port(published: Published) -> None:
