@@ -21,7 +21,7 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean image image-test security-test seeded-faults chart chart-package chart-test
+.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults chart chart-package chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -69,6 +69,9 @@ chaos: $(STAMPS)/test ## Kill, cut and fill everything on real brokers, and comp
 
 simulate: $(STAMPS)/test ## Run random histories of the protocols in one process (ARGS="--histories 100000 --seed 1 --jobs 2")
 	@$(BIN)/python -m simulation $(ARGS)
+
+wheel: $(STAMPS)/demo ## Build a wheel for this Python and machine into dist/, with its kernels compiled
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 image: ## Build the image with Docker, Podman or Buildah (IMAGE=name:tag, BASE=image)
 	@tools/build-image $(ARGS)

@@ -21,6 +21,7 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 
 from stream_learner.config import load_config
+from stream_learner.core.machine.parts import is_part
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.lifecycle import Stopping, run_roles
@@ -28,7 +29,10 @@ from tests.waiting import patience, wait_until
 
 def versions():
     kernels = [kernel for kernel in gc.get_objects() if isinstance(kernel, Dispatcher)]
-    return {f"{kernel.__module__}.{kernel.__name__}": len(kernel.overloads) for kernel in kernels}
+    return {f"{kernel.__module__}.{kernel.__name__}": ready_for_python(kernel) for kernel in kernels}
+
+def ready_for_python(kernel):
+    return sum(not is_part(version) for version in kernel.overloads.values())
 
 def run(role, true):
     stopping = Stopping()

@@ -183,8 +183,8 @@ FAULTS = (
         area="kernels",
         harm="Kernels are compiled with fast-math: digests differ between machines, and NaN is no longer refused.",
         file="stream_learner/core/machine/kernels.py",
-        old='    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)\n',
-        new='    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=True, **options)(function)\n',
+        old='"error_model": "numpy", "no_cfunc_wrapper": True, **options}\n',
+        new='"error_model": "numpy", "no_cfunc_wrapper": True, "fastmath": True, **options}\n',
         tests=(
             "tests/core/machine/test_kernels.py",
             "tests/core/machine/test_arithmetic.py",

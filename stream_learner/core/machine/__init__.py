@@ -3,9 +3,10 @@
 What a kernel is. A kernel is a Python function over integers, floats, addresses and arrays that numba compiles to
 machine code on its first call. It runs without the GIL, without fast-math and without fused multiply-add, so that
 the same input gives the same bits on every machine. `kernels.kernel` makes one; `kernels.inlined` makes one that is
-laid into its callers, for the steps of hot loops.
+laid into its callers, for the steps of hot loops. What a kernel calls is compiled with it, and has no machine code of
+its own unless Python calls it too (`parts`).
 
-Where machine code is kept. Compiling all kernels takes about half a minute, so machine code is kept on disk.
+Where machine code is kept. Compiling the kernels of a role takes about ten seconds, so machine code is kept on disk.
 Machine code of a kernel contains the machine code of the kernels that it calls, also of those in other files. So it
 must count as current only while none of these files has changed:
 
@@ -18,7 +19,7 @@ must count as current only while none of these files has changed:
 Every folder that holds kernels must be named in `kernels.KERNEL_FOLDERS`; otherwise a change in it would run with old
 machine code. Each file of machine code ends with a CRC32; a damaged file counts as absent. Processes that start
 together with an empty folder take turns, so that one compiles and the others load. A role calls `core.warmup` first,
-so that nothing is compiled between two ticks.
+so that nothing is compiled between two ticks. A wheel can carry machine code (`carried`): it is looked for first.
 
 Addresses. An array that one kernel hands to another costs reference counting; an int64 costs nothing. The decoder is
 four to five times faster with addresses (docs/adr/0009). So the hot kernels take addresses of arrays, and load and

@@ -3,7 +3,8 @@
 This file must never switch on fast-math or fused multiply-add: the bits of the fold depend on it.
 
 Machine code is kept in the folder that NUMBA_CACHE_DIR names, which need not be writable (that of an image is not);
-without the variable, in the folder that numba chooses. `one_compiler` lets processes that start together compile once.
+without the variable, in the folder that numba chooses. What the wheel carries (`carried`) is looked for first.
+`one_compiler` lets processes that start together compile once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gc
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,9 @@ import llvmlite.binding
 import numba
 from numba.core import caching
 from numba.core.runtime import rtsys
+
+from stream_learner.core.machine.carried import carried_folder, processor_for, processors
+from stream_learner.core.machine.parts import Kernel, KernelCompiler, inside_a_kernel, is_part
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,21 +48,9 @@ def sources_stamp(package: Path) -> bytes:
 
 _STAMP = sources_stamp(PACKAGE)
 
-V3_INSTRUCTIONS = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-"""The instructions of x86-64-v3 that x86-64-v2 lacks, by LLVM's names."""
-
-
-def processor_for(named: str | None, instructions: Mapping[str, bool]) -> str | None:
-    """The processor to compile for, if NUMBA_CPU_NAME is `named` and the machine has `instructions`.
-
-    It is the named one, except that a machine without all of x86-64-v3 gets x86-64-v2: an image holds machine code for
-    both. The results are the same to the bit.
-    """
-    if named == "x86-64-v3" and not all(instructions.get(name) for name in V3_INSTRUCTIONS):
-        return "x86-64-v2"
-    return named
-
-
+_CARRIED = carried_folder(PACKAGE, _STAMP) if {numba.config.CPU_NAME, numba.config.CPU_FEATURES} == {None} else None
+if _CARRIED is not None:
+    numba.config.CPU_NAME, numba.config.CPU_FEATURES = processors()[0], ""
 numba.config.CPU_NAME = processor_for(numba.config.CPU_NAME, llvmlite.binding.get_host_cpu_features())
 
 
@@ -230,10 +222,17 @@ class _Cache(caching.FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, _STAMP)
+        self._carried_file = None
+        if _CARRIED is not None:
+            source = Path(function.__code__.co_filename)
+            folder = _CARRIED / source.parent.relative_to(PACKAGE)
+            self._carried_file = _CheckedFile(str(folder), self._impl.filename_base, _STAMP)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         rtsys.initialize(target)
         found = self._found(signature, target)
+        if inside_a_kernel():
+            return found
         if found is None and MACHINE_CODE.take_turn():
             found = self._found(signature, target)
         if found is None:
@@ -242,11 +241,19 @@ class _Cache(caching.FunctionCache):
 
     def _found(self, signature: Any, target: Any) -> Any:
         try:
-            return self._load_overload(signature, target)
+            return self._carried(signature, target) or self._load_overload(signature, target)
         except OSError:
             return None
 
+    def _carried(self, signature: Any, target: Any) -> Any:
+        if self._carried_file is None:
+            return None
+        data = self._carried_file.load(self._index_key(signature, target.codegen()))
+        return None if data is None else self._impl.rebuild(target, data)
+
     def save_overload(self, signature: Any, compiled: Any) -> None:
+        if is_part(compiled):
+            return
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
@@ -260,8 +267,8 @@ def kernel(function: F, **options: bool) -> F:
     can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why. The wrapper by which C
     would call a kernel is left out.
     """
-    options["no_cfunc_wrapper"] = True
-    compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    given = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    compiled: Any = Kernel(function, targetoptions=given, pipeline_class=KernelCompiler)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import stream_learner
-from stream_learner.core.machine.kernels import KERNEL_FOLDERS, V3_INSTRUCTIONS, processor_for, sources_stamp
+from stream_learner.core.machine.carried import V3_INSTRUCTIONS, processor_for
+from stream_learner.core.machine.kernels import KERNEL_FOLDERS, sources_stamp
 
 PACKAGE = Path(stream_learner.__file__).parent
 SCRIPT = """
