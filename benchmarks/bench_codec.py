@@ -73,7 +73,7 @@ def _number(batch: ExampleBatch, scratch: Scratch) -> None:
         row, *_, scratch.slots, stamp = number_keys(
             scratch.table,
             scratch.slots,
-            scratch.stamp,
+            scratch.next_stamp(),
             batch.row_start,
             row,
             len(batch),

@@ -80,9 +80,9 @@ def serve(
 ) -> None:
     """Answer prediction requests over HTTP, as TensorFlow Serving and KServe do (V1, and Open Inference V2).
 
-    Serves serve.models and serve.aliases, or scorer.alias, or model. Health is answered at once, predictions when the
-    replica is complete, and from then on whatever becomes of brokers and learner. SIGTERM: not ready for serve.drain,
-    then no new connection, then the end. For example:
+    With serve.grpc_port also those of Open Inference over gRPC. Serves serve.models and serve.aliases, or scorer.alias,
+    or model. Health is answered at once, predictions when the replica is complete, and from then on whatever becomes of
+    brokers and learner. SIGTERM: not ready for serve.drain, then no new connection, then the end. For example:
 
     curl localhost:8080/v1/models/ctr:predict -d '{"instances": [{"site": "news", "ad": "a1"}]}'
     """

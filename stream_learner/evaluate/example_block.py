@@ -64,7 +64,7 @@ class RecordMaker:
         end, k, m, v, _, scratch.slots, stamp = number_keys(
             scratch.table,
             slots,
-            scratch.stamp,
+            scratch.next_stamp(),
             batch.row_start,
             row,
             len(batch),

@@ -22,6 +22,7 @@ from stream_learner.adapters.kafka import (
     KafkaSettings,
     Membership,
     PartitionReader,
+    ToCommit,
     TopicPlan,
     TopicWatch,
     TransactionalPublisher,
@@ -154,7 +155,7 @@ def test_the_groups_offsets_and_note_are_stored(cluster: Cluster) -> None:
     impressions, clicks = cluster.make_topic("impressions", 2), cluster.make_topic("clicks", 2)
     with Membership(cluster.settings, impressions, clicks) as member:
         until(lambda: member.poll(0.05))
-        member.commit(1, 9, 4, "note")
+        member.commit({1: ToCommit(9, 4, "note")})
         found = until(lambda: (member.poll(0.05), member.committed(1))[1].metadata and member.committed(1))
         assert (found.impressions_offset, found.clicks_offset, found.metadata) == (9, 4, "note")
 

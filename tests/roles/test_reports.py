@@ -27,7 +27,7 @@ from stream_learner.roles.joiner.report import (
     OrphanShare,
     forget_partition,
     likely_causes,
-    report_partition,
+    report_partitions,
 )
 from stream_learner.roles.learner.report import LearnerReport
 from tests.cli_e2e.scraped import values_of
@@ -107,7 +107,7 @@ def test_a_partition_is_reported_once() -> None:
     durable(joined, 10, 14)
     durable(joined, 15, 15)
     for _ in range(2):
-        report_partition(metrics, joined, now_ms=20_000, tick_ms=1_000)  # type: ignore[arg-type]
+        report_partitions(metrics, [joined], now_ms=20_000, tick_ms=1_000)  # type: ignore[arg-type]
     found = values(metrics)
     expected = {
         ("joiner_read_total", "impressions"): 60,
@@ -137,12 +137,12 @@ def test_a_partition_is_reported_once() -> None:
     headroom = Headroom(a_config(), metrics, Mock(), list, lambda: 20_000, get_logger("t"))  # type: ignore[arg-type]
     assert headroom.needed_of(joined) == {("imp", 3): 15, ("clk", 3): 15}  # type: ignore[arg-type]
     headroom._watch.trimmed_at_ms = {("imp", 3): 27_500, ("m.examples", 3): 19_000, ("clk", 4): 90_000}
-    headroom.report(3)
+    headroom.report([3])
     found = values(metrics)
     assert found["joiner_retention_headroom_seconds", "impressions,3"] == 7.5
     assert found["joiner_retention_headroom_seconds", "log,3"] == 0
     headroom._watch.trimmed_at_ms = {("imp", 3): 27_500}
-    headroom.report(3)
+    headroom.report([3])
     assert ("joiner_retention_headroom_seconds", "log,3") not in values(metrics)
     forget_partition(metrics, 3)
     assert not [name for name, labels in values(metrics) if labels.endswith("3")]

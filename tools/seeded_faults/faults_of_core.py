@@ -264,6 +264,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        name="digest-of-the-last-changes",
+        area="digest",
+        harm="A record that changes many rows leaves a digest that is not that of the rows: every audit fails.",
+        file="stream_learner/core/model/table/changes.py",
+        old="            grown += digest_changes(held_changes, held, shape)\n",
+        new="            grown = digest_changes(held_changes, held, shape)\n",
+        tests=("tests/core/model/table/test_table.py",),
+    ),
+    Fault(
         name="delta-is-retired-too-early",
         area="snapshots: deltas",
         harm="A delta that readers still need is deleted one publication too early, and scorers are not ready.",

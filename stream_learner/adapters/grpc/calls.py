@@ -8,11 +8,18 @@ an event loop: with an empty handler either takes about three times as much of t
 2. Ask for its message.
 3. Hand it to `take`, which answers it, refuses it, or has that done later by another thread.
 4. When the answer is sent, and the client has been told or has gone, the call is over.
+
+A call that is not over in time is cut off: one whose message does not come, or whose answer is not read.
+
+**The end.** The core ends a call that comes after the server has shut down as if the client had cancelled it, until the
+client has heard that it must connect anew. A client that sends its next call when it has the answer to the last would
+always have such a call. So answers wait while the server shuts down and clients hear of it.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +29,16 @@ from grpc._cython import cygrpc
 _NO_FLAGS = 0
 _CUT_OFF_S = 5.0
 """How long the calls that were cut off may take to end."""
+_LOOK_S = 0.1
+"""How often the thread looks for calls that are too old, or wait to be answered."""
+_HEARD_S = 0.2
+"""How long answers wait before the server shuts down, and after it."""
 
 
 class Call:
     """One call, whose message has come whole when it is taken. Answer or refuse it once, from any thread."""
 
-    def __init__(self, event: Any, over: Callable[[], None]) -> None:
+    def __init__(self, event: Any, over: Callable[[Call], None]) -> None:
         self.method: bytes = event.call_details.method
         self.metadata: Any = event.invocation_metadata
         self.body = b""
@@ -35,6 +46,7 @@ class Call:
         self._over = over
         self._due = 1
         self._watched = False
+        self.begun_s = time.monotonic()
         self.gone: Callable[[], object] = bool
         """Is called in the thread that takes calls, if the call is watched and its client goes."""
 
@@ -45,6 +57,11 @@ class Call:
     def refuse(self, code: grpc.StatusCode, reason: str) -> None:
         """End it with a status and no message."""
         self._end(None, code, reason)
+
+    def cut_off(self, code: grpc.StatusCode, reason: str) -> None:
+        """End it, whatever it waits for."""
+        number: int = code.value[0]
+        self._call.cancel(number, reason)
 
     def watch(self) -> None:
         """Notice from now on if the client goes. Only while the call is taken, before anybody may answer it."""
@@ -61,11 +78,7 @@ class Call:
                 self.refuse(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
                 return
             self.body = message
-            try:
-                take(self)
-            except Exception:
-                self.refuse(grpc.StatusCode.INTERNAL, "the server failed; its log says why")
-                raise
+            take(self)
 
         self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), received)
 
@@ -89,7 +102,7 @@ class Call:
     def _ended(self, event: Any) -> None:
         self._due -= 1
         if not self._due:
-            self._over()
+            self._over(self)
 
 
 class CallQueue:
@@ -103,9 +116,11 @@ class CallQueue:
         on_bug: Callable[[Exception], None],
         *,
         most: int,
+        longest_s: float,
     ) -> None:
         """take: is given each call, in the thread that takes calls, so it must be quick. most: calls that may be under
-        way. refuse: is given the others, and refuses them. on_bug: is given what these raise.
+        way. refuse: is given the others, and refuses them. on_bug: is given what these raise. longest_s: how long a
+        call may take, its message and the sending of its answer included.
         """
         self._take = take
         self._refuse = refuse
@@ -114,7 +129,11 @@ class CallQueue:
         self._queue = cygrpc.CompletionQueue()
         self._server = cygrpc.Server(tuple(options), False)
         self._server.register_completion_queue(self._queue)
-        self._under_way = 0
+        self._longest_s = longest_s
+        self._under_way: dict[Call, None] = {}
+        """In the order in which they have begun."""
+        self._held: list[Call] = []
+        self._holding = False
         self._asked = self._stopping = self._shut_down = False
         self._asking = threading.Lock()
         """Held while a call is asked for, so that none is once the server shuts down."""
@@ -136,23 +155,55 @@ class CallQueue:
 
     def stop(self, grace_s: float) -> None:
         """Take no further call; cut off those that have not ended after `grace_s`; return when all have ended."""
+        self._holding = True
+        time.sleep(_HEARD_S)
         with self._asking:
             self._stopping = True
             self._server.shutdown(self._queue, self._on_shut_down)
+        time.sleep(_HEARD_S)
+        self._holding = False
         self._thread.join(grace_s)
         if self._thread.is_alive():
             self._server.cancel_all_calls()
             self._thread.join(_CUT_OFF_S)
 
     def _run(self) -> None:
+        look_at_s = 0.0
         while self._under_way or self._asked or not self._shut_down:
-            event = self._queue.poll()
+            event = self._queue.poll(deadline=time.time() + _LOOK_S)
             try:
-                event.tag(event)
+                if event.tag is not None:
+                    event.tag(event)
+                if (now_s := time.monotonic()) >= look_at_s:
+                    look_at_s = now_s + _LOOK_S
+                    self._look(now_s)
             except Exception as error:  # noqa: BLE001 -- a bug in one call; the others go on
                 self._on_bug(error)
             del event  # with it goes the call, if it is over
         self._server.destroy()
+
+    def _look(self, now_s: float) -> None:
+        """Cut off calls that take too long, and take those that were held."""
+        for call in self._under_way:
+            if now_s - call.begun_s < self._longest_s:
+                break
+            call.cut_off(grpc.StatusCode.DEADLINE_EXCEEDED, f"not over within {self._longest_s:g} s")
+        if not self._holding:
+            while self._held:
+                self._take_now(self._held.pop())
+
+    def _take_or_hold(self, call: Call) -> None:
+        if self._holding:
+            self._held.append(call)
+        else:
+            self._take_now(call)
+
+    def _take_now(self, call: Call) -> None:
+        try:
+            self._take(call)
+        except Exception:
+            call.refuse(grpc.StatusCode.INTERNAL, "the server failed; its log says why")
+            raise
 
     def _ask(self) -> None:
         with self._asking:
@@ -165,15 +216,15 @@ class CallQueue:
         self._ask()
         if not event.success:
             return
-        self._under_way += 1
         call = Call(event, self._over)
-        if self._under_way > self._most:
+        self._under_way[call] = None
+        if len(self._under_way) > self._most:
             self._refuse(call)
         else:
-            call.receive(self._take)
+            call.receive(self._take_or_hold)
 
-    def _over(self) -> None:
-        self._under_way -= 1
+    def _over(self, call: Call) -> None:
+        del self._under_way[call]
 
     def _on_shut_down(self, event: Any) -> None:
         self._shut_down = True

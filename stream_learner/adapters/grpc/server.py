@@ -13,10 +13,10 @@ what is wrong with a request, as over HTTP (`at_once.py`).
 | 503 | UNAVAILABLE |
 | 504 | DEADLINE_EXCEEDED |
 
-Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so
-a connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
+Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so a
+connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
 RESOURCE_EXHAUSTED, and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. A client
-that sends its message slowly is bounded by the age of its connection.
+that sends its message slowly, or does not read its answer, is cut off after twice `serve.request_timeout`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,14 @@ class GrpcServer:
     async def start(self) -> None:
         """Answer from now on. Raises PortInUse."""
         host, port = self._serve.host, self._serve.grpc_port
-        calls = CallQueue(self._options(), self._take, self._refuse, self._gate.log_bug, most=self._limits.requests)
+        calls = CallQueue(
+            self._options(),
+            self._take,
+            self._refuse,
+            self._gate.log_bug,
+            most=self._limits.requests,
+            longest_s=2 * self._limits.request_s,
+        )
         credentials = None if self._certificate is None else _credentials(self._certificate)
         if not calls.listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials):
             raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port")

@@ -165,5 +165,7 @@ class PredictionServer:
 
 
 def listen_for_predictions(serve: Serve) -> socket.socket:
-    """The socket of `serve.host` and `serve.port`. Raises PortInUse."""
+    """The socket of `serve.host` and `serve.port`. Raises PortInUse, for the port of gRPC too."""
+    if serve.grpc_port:
+        listen(serve.host, serve.grpc_port).close()  # workers share the port later on: with each other only
     return listen(serve.host, serve.port, BACKLOG)

@@ -47,6 +47,10 @@ _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
 
+_TURN_S = 1.0
+"""How often the event loop turns at least."""
+
+
 class MetricsText(Protocol):
     """Metrics that can be scraped."""
 
@@ -65,16 +69,26 @@ class _Server(uvicorn.Server):
         self.turned_s = time.monotonic()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._closing = closing
+        self._ending = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections."""
         self.loop = asyncio.get_running_loop()
         await super().startup(sockets)
 
-    async def on_tick(self, counter: int) -> bool:
-        """Do the work that uvicorn calls ten times a second."""
-        self.turned_s = time.monotonic()
-        return await super().on_tick(counter)
+    async def main_loop(self) -> None:
+        """Do what uvicorn does from time to time, and no more often: uvicorn's own loop wakes ten times a second."""
+        while not await self.on_tick(0):
+            self.turned_s = time.monotonic()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), _TURN_S)
+
+    def end(self) -> None:
+        """End soon. May be called from any thread, and more than once."""
+        self.should_exit = True
+        with suppress(RuntimeError):  # the loop has ended
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self._ending.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept whoever waits, then nobody; answer what was asked; end."""
@@ -157,7 +171,7 @@ class HttpThread:
 
     def close(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
         """Accept nothing more, finish the requests under way, end. May be called twice."""
-        self._server.should_exit = True
+        self._server.end()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         self._socket.close()

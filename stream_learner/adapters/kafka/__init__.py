@@ -84,8 +84,8 @@ Read `settings.py` and `faults.py` first, then the file of the object that you n
 
 from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
 from stream_learner.adapters.kafka.appender import Appender, Delivery
-from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, OffsetQueries
-from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked
+from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, Moments, OffsetQueries
+from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked, ToCommit
 from stream_learner.adapters.kafka.leaders import TopicAndPartition
 from stream_learner.adapters.kafka.lease import Lease, holder_of
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
@@ -100,7 +100,7 @@ from stream_learner.adapters.kafka.reader_pool import (
 )
 from stream_learner.adapters.kafka.retention import Retention, RetentionWatch
 from stream_learner.adapters.kafka.settings import KafkaSettings
-from stream_learner.adapters.kafka.shared_reader import Reader
+from stream_learner.adapters.kafka.shared_reader import Reader, SharedReader
 from stream_learner.adapters.kafka.topic_watch import ADDED, TopicWatch
 from stream_learner.adapters.kafka.wake import Wake
 
@@ -124,6 +124,7 @@ __all__ = [
     "Lease",
     "Lost",
     "Membership",
+    "Moments",
     "OffsetQueries",
     "PartitionReader",
     "RawBatch",
@@ -134,6 +135,8 @@ __all__ = [
     "Retention",
     "RetentionWatch",
     "Revoked",
+    "SharedReader",
+    "ToCommit",
     "TopicAndPartition",
     "TopicInfo",
     "TopicPlan",

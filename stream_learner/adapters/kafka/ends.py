@@ -27,6 +27,8 @@ from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
 
 REQUEST_TIMEOUT_S = 5.0
+LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 1.0, 0.02
+"""Between two questions of an `EndWatch` that asks at moments."""
 BEYOND_END = -1
 
 
@@ -172,13 +174,24 @@ class End(NamedTuple):
     high_watermark: int
 
 
+class Moments(NamedTuple):
+    """The moments k * every_ms + after_ms of a clock, for every whole k."""
+
+    every_ms: int
+    after_ms: int
+
+    def next_in_s(self, now_ms: int) -> float:
+        """Seconds until the next one after `now_ms`."""
+        return (self.every_ms - (now_ms - self.after_ms) % self.every_ms) / 1000
+
+
 class EndWatch:
     """Keeps asking for the ends of some partitions, in a thread of its own.
 
     `snapshot` is replaced as a whole and never changed in place. A partition without a new answer keeps its old entry
-    with its old time, so a reader that goes by that time stands still. `clock_ms` is read before each question and
-    nowhere else. `check` raises errors that will not pass by themselves, and a defect that has ended the thread: a
-    partition would stand still for good.
+    with its old time, so a reader that goes by that time stands still. `clock_ms` is read before each question, and
+    besides only to wait for a moment. `check` raises errors that will not pass by themselves, and a defect that has
+    ended the thread: a partition would stand still for good.
     """
 
     def __init__(
@@ -188,9 +201,14 @@ class EndWatch:
         partitions: Iterable[TopicAndPartition] = (),
         *,
         period_s: float = 0.2,
+        moments: Moments | None = None,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """told: called in the thread of this object after each new snapshot."""
+        """moments: of `clock_ms`, at which an answer says most: the thread asks then instead of every `period_s`, while
+        every partition is answered. told: called in the thread of this object after each new snapshot.
+        """
+        self._moments = moments
+        self._unanswered = False
         self._told = told
         self._queries = queries
         self._clock_ms = clock_ms
@@ -210,7 +228,7 @@ class EndWatch:
         self._wake.set()
 
     def start(self) -> EndWatch:
-        """Ask in the background, every `period_s` and at once when the partitions change."""
+        """Ask in the background, again and again, and at once when the partitions change."""
         self._thread = threading.Thread(target=self._run, name="end-watch", daemon=True)
         self._thread.start()
         return self
@@ -221,6 +239,7 @@ class EndWatch:
             partitions = self._partitions
             asked_at_ms = self._clock_ms()
             known, failed = self._queries.high_watermarks_known(partitions)
+            self._unanswered = bool(failed)
             self._stops = [error for error in failed.values() if isinstance(error, Stop)]
             fresh = {partition: End(asked_at_ms, offset) for partition, offset in known.items()}
             kept = {partition: end for partition, end in self.snapshot.items() if partition in partitions}
@@ -248,8 +267,13 @@ class EndWatch:
                 self._defect = BrokenInvariant(f"asking for the ends failed: {type(error).__name__}: {error}")
                 self._defect.__cause__ = error
                 return
-            self._wake.wait(self._period_s)
+            self._wake.wait(self._pause_s())
             self._wake.clear()
+
+    def _pause_s(self) -> float:
+        if self._moments is None or self._unanswered:
+            return self._period_s
+        return min(max(self._moments.next_in_s(self._clock_ms()), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
     def stop(self) -> None:
         """End the thread; the last snapshot stays. May be called twice."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -62,6 +63,14 @@ class Committed:
     metadata: str
 
 
+class ToCommit(NamedTuple):
+    """The offsets that the group is to store for a partition. metadata: at most 4,096 bytes."""
+
+    impressions_offset: int
+    clicks_offset: int
+    metadata: str
+
+
 class Membership:
     """One member of the group; used by one thread, which must call `poll` at least every `max.poll.interval.ms`.
 
@@ -83,6 +92,8 @@ class Membership:
         self.clicks = clicks
         self.partitions: frozenset[int] = frozenset()
         self.commit_errors = 0
+        self._sent: dict[int, ToCommit] = {}
+        """What was sent last of each partition, as far as the group may have it."""
         self._commits_fail = False
         self._clock_s = clock_s
         self._settings = settings
@@ -172,6 +183,7 @@ class Membership:
 
     def _become(self, now: frozenset[int]) -> None:
         before, self.partitions = self.partitions, now
+        self._sent.clear()  # another member may have stored others meanwhile
         if before - now:
             self._events.append(Revoked(before - now))
         if now - before or self._was_lost:
@@ -226,6 +238,7 @@ class Membership:
         self._given = None
         self._in_doubt_since_s = None
         lost, self.partitions = self.partitions, frozenset()
+        self._sent.clear()
         if lost:
             self._was_lost = True
             self._events.append(Lost(lost))
@@ -246,19 +259,25 @@ class Membership:
         if all_down or error.code() not in harmless or refuses_certificate(error):
             self._failure = self._failure or fault(error, self._operation)
 
-    def commit(self, partition: int, impressions_offset: int, clicks_offset: int, metadata: str = "") -> None:
-        """Store both offsets for the group, with `metadata` of at most 4,096 bytes, without waiting.
+    def commit(self, progress: Mapping[int, ToCommit]) -> None:
+        """Store the offsets of these partitions for the group, without waiting and in one request.
 
-        They are a hint for displays of lag and for the next owner. Failures are counted in `commit_errors` and logged.
+        Those that are as at the last call are left out. They are a hint for displays of lag and for the next owner.
+        Failures are counted in `commit_errors` and logged; then the next call sends all.
         """
-        offsets = [
-            TopicPartition(self.impressions, partition, impressions_offset, metadata),
-            TopicPartition(self.clicks, partition, clicks_offset),
-        ]
+        changed = {partition: now for partition, now in progress.items() if self._sent.get(partition) != now}
+        if not changed:
+            return
+        self._sent.update(changed)
+        offsets = [place for partition, now in changed.items() for place in self._places(partition, now)]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             self._commit_failed(str(error))
+
+    def _places(self, partition: int, now: ToCommit) -> list[TopicPartition]:
+        impressions = TopicPartition(self.impressions, partition, now.impressions_offset, now.metadata)
+        return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset)]
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         failed = [p.error for p in partitions if p.error is not None]
@@ -270,6 +289,7 @@ class Membership:
     def _commit_failed(self, text: str) -> None:
         """Count a failure, and log the first of several in a row."""
         self.commit_errors += 1
+        self._sent.clear()
         if not self._commits_fail:
             log.info("offsets of group %s were not stored: %s", self._operation.group, text)
         self._commits_fail = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from logging import CRITICAL, DEBUG, ERROR, INFO, WARNING, Logger
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from stream_learner.adapters.kafka.wake import Wake
 from stream_learner.core.machine import records
 from stream_learner.core.machine.memory import address_of
 
-MOST_MESSAGES = 2_000
+MOST_MESSAGES = 4_000
 TEXT_BYTES = 512
 LEVELS = (CRITICAL, CRITICAL, CRITICAL, ERROR, WARNING, INFO, INFO, DEBUG)
 """Levels of syslog as those of `logging`."""
@@ -41,8 +42,10 @@ LEVELS = (CRITICAL, CRITICAL, CRITICAL, ERROR, WARNING, INFO, INFO, DEBUG)
 class Messages(NamedTuple):
     """Messages as they came, n >= 1: records, and errors in their place.
 
-    errors: i32[n], 0 for a record. texts: what the errors say, by index. The value of record i is
-    `data[bounds[i]:bounds[i + 1]]`; is_null: bool[n], None if no record's value is null.
+    errors: i32[n], 0 for a record. texts: what the errors say, by index. is_null: bool[n], None if no record's value is
+    null. starts: where each run begins, and n: records of one partition that follow each other, or an error. The values
+    of a run that begins with record s lie back to back in its `data`: that of record i from `bounds[i] - bounds[s]` to
+    before `bounds[i + 1] - bounds[s]`.
     """
 
     errors: npt.NDArray[np.int32]
@@ -50,7 +53,8 @@ class Messages(NamedTuple):
     offsets: npt.NDArray[np.int64]
     times_ms: npt.NDArray[np.int64]
     bounds: npt.NDArray[np.int64]
-    data: npt.NDArray[np.uint8]
+    starts: list[int]
+    data: list[npt.NDArray[np.uint8]]
     is_null: npt.NDArray[np.bool_] | None
     texts: Mapping[int, str]
 
@@ -146,12 +150,20 @@ class PackedConsumer:
         is_null = np.empty(n, np.bool_)
         columns = errors, partitions, offsets, times_ms, bounds, is_null
         nulls = records.describe(self._addresses, n, self._time_of, *columns)
-        data = np.empty(max(int(bounds[n]), 1), np.uint8)
-        records.copy_values(self._addresses, n, bounds, address_of(data))
+        starts = np.empty(n + 1, np.int64)
+        starts_list = starts[: records.find_runs(errors, partitions, n, starts) + 1].tolist()
+        data = [self._values(first, end, bounds) for first, end in pairwise(starts_list)]
         texts = {int(i): self._text_of(int(self._addresses[i])) for i in np.flatnonzero(errors)} if nulls else {}
         return Messages(
-            errors, partitions, offsets, times_ms, bounds, data[: bounds[n]], is_null if nulls else None, texts
+            errors, partitions, offsets, times_ms, bounds, starts_list, data, is_null if nulls else None, texts
         )
+
+    def _values(self, first: int, end: int, bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """The values of messages first to end - 1, in memory of their own: a run may be held for long."""
+        values = np.empty(int(bounds[end] - bounds[first]), np.uint8)
+        if len(values):
+            records.copy_values(self._addresses, first, end, bounds, address_of(values))
+        return values
 
     def _text_of(self, message: int) -> str:
         return str(self._library.rd_kafka_message_errstr(message).decode("utf-8", "replace"))

@@ -28,11 +28,11 @@ class RawBatch:
     __slots__ = (
         "_bounds",
         "_data",
+        "_lengths",
         "_values",
         "headers",
         "is_null",
         "keys",
-        "lengths",
         "offsets",
         "record_times_ms",
     )
@@ -53,12 +53,17 @@ class RawBatch:
         self._values: Sequence[bytes | None] | None = values
         self.keys = keys
         self.headers = headers
-        self.lengths, self.is_null = _lengths(values) if lengths is None else (lengths, None)
+        self._lengths, self.is_null = _lengths(values) if lengths is None else (lengths, None)
         self._data: bytes | npt.NDArray[np.uint8] | None = None
         self._bounds: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The length of each value."""
+        return self._lengths
 
     @property
     def values(self) -> Sequence[bytes | None]:
@@ -115,11 +120,20 @@ class PackedBatch(RawBatch):
         is_null: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """bounds: from 0 on. is_null: None if no value is null."""
-        super().__init__(offsets, record_times_ms, (), lengths=np.diff(bounds))
-        self._data = data
-        self._bounds = bounds
-        self._values = None
+        self.offsets, self.record_times_ms = offsets, record_times_ms
+        self.keys = self.headers = self._values = None
+        self._data, self._bounds = data, bounds
         self.is_null = is_null if is_null is not None and is_null.any() else None
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The length of each value."""
+        return np.diff(self.bounds)
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the lengths of the values."""
+        return int(self.bounds[-1])
 
     @property
     def values(self) -> Sequence[bytes | None]:
@@ -142,11 +156,6 @@ class PackedBatch(RawBatch):
             self.bounds[first : end + 1] - begin_at,
             None if self.is_null is None else self.is_null[first:end],
         )
-
-    def alone(self) -> PackedBatch:
-        """This batch with arrays of its own, so that those it is a part of can go."""
-        offsets, times_ms, bounds = self.offsets.copy(), self.record_times_ms.copy(), self.bounds.copy()
-        return PackedBatch(offsets, times_ms, self.data.copy(), bounds, self.is_null)  # type: ignore[union-attr]
 
 
 def _joined_packed(batches: Sequence[PackedBatch]) -> PackedBatch:

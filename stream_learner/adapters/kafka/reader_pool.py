@@ -35,8 +35,10 @@ READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 DEFAULT_BUFFER_BYTES = 8 << 20
 MIN_BUFFER_BYTES = 1 << 20
-POLL_RECORDS, FEWEST_RECORDS = 2_000, 16
+POLL_RECORDS, FEWEST_RECORDS = 4_000, 16
 """Most and fewest records taken from the common queue at once; between them, as many as there is memory for."""
+LEAST_WAIT_S = 0.001
+"""librdkafka waits whole milliseconds: for less than one it does not wait at all."""
 EMPTY_S = 0.001
 """How long a common queue that was found empty counts as empty: a joiner reads its partitions one after another."""
 MESSAGE_BYTES = "1000000"
@@ -140,12 +142,13 @@ class ReaderPool:
         """Three quarters of the memory are for held records, an eighth for librdkafka's queue, an eighth for a fetch.
 
         A fetch takes at most an eighth of a partition's share: what is on its way when the partition is set aside is
-        fetched again later.
+        fetched again later. A fetch that waits for records holds up a partition that is assigned meanwhile, so it
+        waits for less than librdkafka's half second where there are several.
         """
         of_each = buffer_bytes // (16 * max(partitions, 1))
         defaults = {
             "fetch.queue.backoff.ms": "20",
-            "fetch.wait.max.ms": "100",
+            "fetch.wait.max.ms": "100" if partitions > 1 else "500",
             "fetch.message.max.bytes": str(min(max(of_each, MIN_FETCH_BYTES), MAX_FETCH_BYTES)),
             "fetch.max.bytes": str(max(buffer_bytes // 8, int(self.settings.get("message.max.bytes", MESSAGE_BYTES)))),
         }
@@ -221,7 +224,7 @@ class ReaderPool:
             return False
         came = self._take(self._fitting(self._limit_bytes), 0.0)
         if not came and timeout_s > 0:
-            came = self._take(1, timeout_s)
+            came = self._take(1, max(timeout_s, LEAST_WAIT_S))
             if came:
                 self._take(self._fitting(self._limit_bytes), 0.0)
         self._empty_until_s = 0.0 if came else time.monotonic() + EMPTY_S

@@ -24,6 +24,7 @@ from stream_learner.errors import NotAuthorised
 
 PERIOD_S = 60.0
 CLOSE_S = 3600.0
+"""What is trimmed within so long is close; where the topic keeps everything for less than two hours, within half."""
 UNTIL_NEEDED_S = 2.0
 """Time between two looks while nothing is needed yet, as by a joiner without partitions; no broker is asked."""
 SHARE = 256
@@ -69,6 +70,10 @@ def trimmed_at_ms(
     return min(found, default=None)
 
 
+def _close_s(retention: Retention | None) -> float:
+    return CLOSE_S if retention is None or retention.ms is None else min(CLOSE_S, retention.ms / 2000)
+
+
 class RetentionWatch:
     """Watches the partitions of some topics. `trimmed_at_ms` is replaced as a whole, and may be read by any thread.
 
@@ -87,7 +92,7 @@ class RetentionWatch:
     ) -> None:
         """needed: the first offset of each partition that is needed still. not_known: is told once of a topic whose
         retention may not be asked for, and why. close: is told of a partition of which something needed is trimmed
-        within `CLOSE_S`, and in how many seconds, once until it is no longer so. All are called in the watch's thread.
+        soon (`CLOSE_S`), and in how many seconds, once until it is no longer so. All are called in the watch's thread.
         """
         self._close, self._is_close = close, set[TopicAndPartition]()
         self._admin, self._needed, self._clock_ms, self._period_s = admin, needed, clock_ms, period_s
@@ -119,13 +124,15 @@ class RetentionWatch:
         found = self._look(limited, retentions)
         kept = {p: at_ms for p, at_ms in self.trimmed_at_ms.items() if p in limited}
         self.trimmed_at_ms = MappingProxyType({**kept, **found})
-        self._say_what_is_close()
+        self._say_what_is_close(retentions)
         return bool(needed)
 
-    def _say_what_is_close(self) -> None:
+    def _say_what_is_close(self, retentions: Mapping[str, Retention]) -> None:
         now_ms = self._clock_ms()
         left_s = {p: max(at_ms - now_ms, 0) / 1000 for p, at_ms in self.trimmed_at_ms.items()}
-        is_close = {partition for partition, seconds in left_s.items() if seconds < CLOSE_S}
+        is_close = {
+            partition for partition, seconds in left_s.items() if seconds < _close_s(retentions.get(partition[0]))
+        }
         for partition in sorted(is_close - self._is_close):
             self._close(partition, left_s[partition])
         self._is_close = is_close

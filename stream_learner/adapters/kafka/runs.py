@@ -14,7 +14,7 @@ from stream_learner.adapters.kafka.packed_consumer import Messages
 from stream_learner.adapters.kafka.raw_batch import Headers, PackedBatch, RawBatch
 
 OWN_ARRAYS = 2
-"""A packed run that is smaller than all that came with it by this factor gets arrays of its own: it may be held for
+"""A packed run that is smaller than all that came with it by this factor gets columns of its own: it may be held for
 long, and must not keep the others' memory."""
 _TIME_OF_STAMP = itemgetter(1)
 
@@ -71,13 +71,14 @@ def _headers(message: Message) -> Headers:
 def packed_runs_of(messages: Messages) -> Iterator[Run]:
     """The runs of messages of the packed consumer, in order; the text of an error is no value."""
     n = len(messages.offsets)
-    fails = messages.errors != 0
-    changes = np.flatnonzero((np.diff(messages.partitions) != 0) | fails[1:] | fails[:-1])
-    whole = PackedBatch(messages.offsets, messages.times_ms, messages.data, messages.bounds, messages.is_null)
-    for first, end in pairwise([0, *(changes + 1).tolist(), n]):
+    for (first, end), data in zip(pairwise(messages.starts), messages.data, strict=True):
         partition = int(messages.partitions[first])
-        if fails[first]:
+        if messages.errors[first]:
             yield Run(partition, None, messages.error(first), int(messages.offsets[first]))
             continue
-        part = whole.part(first, end)
-        yield Run(partition, part.alone() if OWN_ARRAYS * (end - first) < n else part)
+        offsets, times_ms = messages.offsets[first:end], messages.times_ms[first:end]
+        if OWN_ARRAYS * (end - first) < n:
+            offsets, times_ms = offsets.copy(), times_ms.copy()
+        bounds = messages.bounds[first : end + 1] - messages.bounds[first]
+        is_null = None if messages.is_null is None else messages.is_null[first:end]
+        yield Run(partition, PackedBatch(offsets, times_ms, data, bounds, is_null))

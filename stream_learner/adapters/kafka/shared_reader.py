@@ -131,6 +131,11 @@ class SharedReader:
         """
         return self._position
 
+    @property
+    def is_held(self) -> bool:
+        """Whether records, an end or an error of this partition wait to be read."""
+        return bool(self._pieces)
+
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
         """At most `max_records` records, or None if there are none.
 
@@ -198,17 +203,21 @@ class SharedReader:
         return size
 
     def _take(self, max_records: int) -> RawBatch | None:
-        """The next records, up to an error. Ends of the partition on the way move the position."""
+        """The next records, up to an error. Ends of the partition on the way move the position.
+
+        Joining copies every value. So pieces are joined only until half of `max_records` is there, and only whole ones.
+        """
         parts: list[RawBatch] = []
-        wanted = max_records
+        taken = 0
         self._pass_ends()
-        while wanted and self._pieces and isinstance(piece := self._pieces[0], RawBatch):
-            if len(piece) > wanted:
-                parts.append(piece.part(0, wanted))
-                self._pieces[0] = piece.part(wanted, len(piece))
+        while 2 * taken < max_records and self._pieces and isinstance(piece := self._pieces[0], RawBatch):
+            if taken + len(piece) > max_records:
+                if not parts:
+                    parts.append(piece.part(0, max_records))
+                    self._pieces[0] = piece.part(max_records, len(piece))
                 break
             parts.append(piece)
-            wanted -= len(piece)
+            taken += len(piece)
             self._pieces.popleft()
             self._pass_ends()
         return self._handed_out(joined(parts)) if parts else None

@@ -312,7 +312,7 @@ SERVE_CUT = _counter(
     "reason",
 )
 SERVE_LOOP_SILENT = _gauge(
-    "serve_loop_silent_seconds", "Since the event loop last turned; it turns ten times a second."
+    "serve_loop_silent_seconds", "Since the event loop last turned; it turns at least once a second."
 )
 SERVE_WORKERS = _gauge("serve_workers", "Worker processes running, where serve.workers is above 1.")
 SERVE_WORKER_STARTS = _counter("serve_worker_starts_total", "Worker processes started, the first ones included.")

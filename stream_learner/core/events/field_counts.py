@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,11 +163,11 @@ class FieldCounts:
         places: NDArray[np.int64],
     ) -> None:
         """Keep the events of these features until they are looked up."""
-        rows = np.searchsorted(row_start, places, side="right") - 1
-        new, starts = np.unique(rows, return_index=True)
-        for row, some in zip(new.tolist(), np.split(keys[places], starts[1:]), strict=True):
-            if bounds[row + 1] - bounds[row] <= LARGEST:
-                self._waiting.append((bytes(data[bounds[row] : bounds[row + 1]]), some.tolist()))
+        rows = (np.searchsorted(row_start, places, side="right") - 1).tolist()
+        for row, some in groupby(zip(rows, keys[places].tolist(), strict=True), itemgetter(0)):
+            begin, end = int(bounds[row]), int(bounds[row + 1])
+            if end - begin <= LARGEST:
+                self._waiting.append((bytes(data[begin:end]), [key for _, key in some]))
 
     def _look_up_next(self, events: int) -> None:
         for _ in range(events):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import prefetch_for_write
 
 MAX_KEYS = 65_536
@@ -16,11 +16,16 @@ MAX_KEYS = 65_536
 
 _INDEX_BITS = np.uint64(16)
 _INDEX_MASK = np.uint64(0xFFFF)
+_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _FEWEST_SLOTS = 256
 _SLOTS_PER_KEY = 4
 _MOST_SLOTS = _SLOTS_PER_KEY * MAX_KEYS
+_MOST_GROWTHS = (_MOST_SLOTS // _FEWEST_SLOTS).bit_length()
+LAST_STAMP = (1 << 16) - 1
+_VALUE_BYTES = 12
+"""What a value other than 1 takes in the record, its position included."""
 _AHEAD = 32
 """The slot of a key is asked for so many features before it is looked at."""
 
@@ -29,19 +34,27 @@ class Scratch:
     """Memory that the encoder uses again from call to call; one thread at a time.
 
     `table` is a hash table of `stamp << 16 | index`, probed linearly, at most a quarter full; the key of a slot is
-    `keys[index]`. A slot whose stamp is not the current one is free, so nothing is ever cleared. Each dictionary, and
-    each growth of one, takes the next stamp; 48 bits are enough stamps for the life of any process. The table is only
-    as large as the keys need (`slots`), so that small dictionaries stay in the nearest cache.
+    `keys[index]`. A slot whose stamp is not the current one is free, so that nothing is cleared from one dictionary to
+    the next. Each dictionary, and each growth of one, takes the next stamp; after the last of 16 bits the table is
+    cleared, and stamps begin anew. The table is only as large as the keys need (`slots`), so that small dictionaries
+    stay in the nearest cache.
     """
 
     __slots__ = ("indices", "keys", "positions", "slots", "stamp", "table", "values")
 
     def __init__(self) -> None:
-        self.table = np.zeros(_MOST_SLOTS, np.uint64)
+        self.table = np.zeros(_MOST_SLOTS, np.uint32)
         self.stamp = 1
         self.slots = _FEWEST_SLOTS
         self.keys = np.empty(MAX_KEYS, np.uint64)
         self.reserve(0)
+
+    def next_stamp(self) -> int:
+        """The stamp under which the next dictionary begins."""
+        if self.stamp > LAST_STAMP - _MOST_GROWTHS:
+            self.table.fill(0)
+            self.stamp = 1
+        return self.stamp
 
     def reserve(self, features: int) -> None:
         """Make room for a record with so many features; what was written before is lost."""
@@ -60,17 +73,30 @@ def _slot_shift(slots: int) -> int:
     return shift
 
 
+@inlined
+def _is_new(entry, tag):  # type: ignore[no-untyped-def]
+    """1 if a slot with this entry is free, else 0."""
+    return np.uint64((entry ^ tag) > _INDEX_MASK)
+
+
+@inlined
+def _index(entry, k, is_new):  # type: ignore[no-untyped-def]
+    """k for a free slot, else the index in its entry; without a branch, which would be predicted wrongly too often."""
+    index = entry & _INDEX_MASK
+    return index ^ ((index ^ k) & (_ZERO - is_new))
+
+
 @kernel
-def _put_again(table: NDArray[np.uint64], slots: int, stamp: int, keys: NDArray[np.uint64], n_keys: int) -> None:
+def _put_again(table: NDArray[np.uint32], slots: int, stamp: int, keys: NDArray[np.uint64], n_keys: int) -> None:
     """Enter the first `n_keys` keys into a table that is empty under `stamp`."""
     shift = np.uint64(_slot_shift(slots))
     mask = np.uint64(slots - 1)
     tag = np.uint64(stamp) << _INDEX_BITS
     for i in range(np.uint64(n_keys)):
         slot = (keys[i] * _SPREAD) >> shift
-        while (table[slot] ^ tag) <= _INDEX_MASK:
+        while (np.uint64(table[slot]) ^ tag) <= _INDEX_MASK:
             slot = (slot + _ONE) & mask
-        table[slot] = tag | np.uint64(i)
+        table[slot] = np.uint32(tag | np.uint64(i))
 
 
 @kernel
@@ -86,15 +112,16 @@ def _surely_fits(
     """Whether an example fits even if all its keys are new."""
     length = end - begin
     need_bytes = (2 + key_bytes) * length
-    for j in range(begin, end):
-        if values[j] != 1.0:
-            need_bytes += 12
+    if need_bytes + _VALUE_BYTES * length > room_bytes:
+        for j in range(begin, end):
+            if values[j] != 1.0:
+                need_bytes += _VALUE_BYTES
     return need_bytes <= room_bytes and length <= room_keys and length <= room_features
 
 
 @kernel
 def number_keys(
-    table: NDArray[np.uint64],
+    table: NDArray[np.uint32],
     slots: int,
     stamp: int,
     row_start: NDArray[np.int64],
@@ -145,26 +172,26 @@ def number_keys(
         for j in range(np.uint64(begin), np.uint64(end)):
             ahead = np.int64(j) + _AHEAD
             if ahead < features:
-                prefetch_for_write(table_at + np.int64((keys[ahead] * _SPREAD) >> shift) * 8)
+                prefetch_for_write(table_at + np.int64((keys[ahead] * _SPREAD) >> shift) * 4)
             key = keys[j]
             slot = (key * _SPREAD) >> shift
-            while True:
-                entry = table[slot]
-                if (entry ^ tag) > _INDEX_MASK:
-                    table[slot] = tag | k
-                    out_keys[k] = key
-                    out_indices[m] = k
-                    k += _ONE
-                    break
-                if out_keys[entry & _INDEX_MASK] == key:
-                    out_indices[m] = entry & _INDEX_MASK
-                    break
+            entry = np.uint64(table[slot])
+            is_new = _is_new(entry, tag)
+            index = _index(entry, k, is_new)
+            out_keys[k] = key  # so that a new key finds itself; the next new key takes the place if this one is known
+            while out_keys[index] != key:
                 slot = (slot + _ONE) & mask
+                entry = np.uint64(table[slot])
+                is_new = _is_new(entry, tag)
+                index = _index(entry, k, is_new)
+            table[slot] = np.uint32(tag | index)
+            out_indices[m] = index
+            k += is_new
             if values[j] != 1.0:
                 out_positions[v] = m
                 out_values[v] = values[j]
                 v += 1
-                used += 12
+                used += _VALUE_BYTES
             m += _ONE
         used += row_bytes + 2 * (end - begin) + key_bytes * int(k - known)
         row += 1

@@ -356,7 +356,7 @@ def _encode_some(
     end, k, m, v, used, slots, stamp = number_keys(
         scratch.table,
         slots,
-        scratch.stamp,
+        scratch.next_stamp(),
         batch.row_start,
         row,
         end,
@@ -374,11 +374,11 @@ def _encode_some(
     if columns.arrays_at + used > max_bytes:
         size = columns.arrays_at + used
         raise ValueError(f"an example of {m} features takes {size} bytes; a record has {max_bytes}")
-    return end, seal(header, _body(columns, row, end, k, m, v, scratch))
+    return end, seal(header, *_body(columns, row, end, k, m, v, scratch))
 
 
-def _body(columns: _Columns, row: int, end: int, k: int, m: int, v: int, scratch: Scratch) -> bytes:
-    """The body of a record with the examples `row..end-1`, whose features lie in `scratch`."""
+def _body(columns: _Columns, row: int, end: int, k: int, m: int, v: int, scratch: Scratch) -> list[bytes | memoryview]:
+    """The parts of the body of a record with the examples `row..end-1`, whose features lie in `scratch`."""
     batch = columns.batch
     first_ms = int(batch.log_time_ms[row])
     rows = slice(row, end)
@@ -396,7 +396,7 @@ def _body(columns: _Columns, row: int, end: int, k: int, m: int, v: int, scratch
         number_keys_of(scratch.indices, m, batch.counted, int(batch.row_start[row]), counted)
         parts.append(counted)
     sizes = _SIZES.pack(end - row, k, m, v, first_ms)
-    return b"".join([sizes, columns.bound_bytes, *(part.tobytes() for part in parts)])
+    return [sizes, columns.bound_bytes, *(np.ascontiguousarray(part).data for part in parts)]
 
 
 _WRONG = (

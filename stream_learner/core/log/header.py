@@ -69,8 +69,11 @@ class RecordHeader(NamedTuple):
     version: int = 1
 
 
-def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
-    """Header, checksums and body as one record. Raises ValueError where a field does not fit its type."""
+def seal(header: RecordHeader, *body: bytes | bytearray | memoryview) -> bytes:
+    """Header, checksums and body, whose parts follow one another, as one record.
+
+    Raises ValueError where a field does not fit its type.
+    """
     if not 0 <= header.attempt <= _MAX_U64:
         raise ValueError(f"attempt {header.attempt} is not an unsigned 64-bit number")
     try:
@@ -86,7 +89,10 @@ def seal(header: RecordHeader, body: bytes | bytearray | memoryview) -> bytes:
         )
     except struct.error as error:
         raise ValueError(f"{header} does not fit the record's header: {error}") from error
-    return b"".join((fields, _CHECKSUMS.pack(zlib.crc32(fields), zlib.crc32(body)), body))
+    checksum = 0
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join((fields, _CHECKSUMS.pack(zlib.crc32(fields), checksum), *body))
 
 
 class LogRecord:

@@ -20,6 +20,7 @@ _BYTE = ir.IntType(8)
 _FLAG = ir.IntType(32)
 _WORD = ir.IntType(64)
 _WIDE = ir.IntType(128)
+_WIDER = ir.IntType(256)
 _DOUBLE = ir.DoubleType()
 _16_BYTES = ir.VectorType(_BYTE, 16)
 _64_BYTES = ir.VectorType(_BYTE, 64)
@@ -233,22 +234,28 @@ def product_high(typingctx: Any, a: Any, b: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), codegen
 
 
-@intrinsic
-def special_bytes(typingctx: Any, address: Any) -> Any:
-    """The bytes among 16 that end plain text, one bit each: quote, backslash, control character, or not ASCII.
+def _make_special_bytes(size: int) -> Any:
+    text_type = ir.VectorType(_BYTE, size)
 
-    As signed bytes, the last two kinds are those below 0x20.
-    """
+    @intrinsic
+    def special(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            text = builder.load(_pointer(builder, args[0], text_type), align=1)
+            low = builder.icmp_signed("<", text, text_type([0x20] * size))
+            quotes = builder.icmp_unsigned("==", text, text_type([0x22] * size))
+            backslashes = builder.icmp_unsigned("==", text, text_type([0x5C] * size))
+            special = builder.or_(builder.or_(low, quotes), backslashes)
+            return builder.zext(builder.bitcast(special, ir.IntType(size)), _WORD)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = builder.load(_pointer(builder, args[0], _16_BYTES), align=1)
-        low = builder.icmp_signed("<", text, _16_BYTES([0x20] * 16))
-        quotes = builder.icmp_unsigned("==", text, _16_BYTES([0x22] * 16))
-        backslashes = builder.icmp_unsigned("==", text, _16_BYTES([0x5C] * 16))
-        special = builder.or_(builder.or_(low, quotes), backslashes)
-        return builder.zext(builder.bitcast(special, ir.IntType(16)), _WORD)
+        return types.uint64(types.int64), codegen
 
-    return types.uint64(types.int64), codegen
+    return special
+
+
+# The bytes among 16, or 32, that end plain text, one bit each: quote, backslash, control character, or not ASCII.
+# As signed bytes, the last two kinds are those below 0x20.
+special_bytes = _make_special_bytes(16)
+special_bytes_32 = _make_special_bytes(32)
 
 
 @intrinsic
@@ -266,13 +273,13 @@ def places_of_byte(typingctx: Any, address: Any, wanted: Any) -> Any:
 
 @intrinsic
 def same_under_mask(typingctx: Any, address: Any, pattern: Any) -> Any:
-    """Whether 16 bytes at an address equal those at `pattern`, in the bits that the 16 bytes after the pattern set."""
+    """Whether 32 bytes at an address equal those at `pattern`, in the bits that the 32 bytes after the pattern set."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        text = builder.load(_pointer(builder, args[0], _WIDE), align=1)
-        wanted = builder.load(_pointer(builder, args[1], _WIDE), align=1)
-        mask = builder.load(_pointer(builder, builder.add(args[1], _WORD(16)), _WIDE), align=1)
-        return builder.icmp_unsigned("==", builder.and_(builder.xor(text, wanted), mask), _WIDE(0))
+        text = builder.load(_pointer(builder, args[0], _WIDER), align=1)
+        wanted = builder.load(_pointer(builder, args[1], _WIDER), align=1)
+        mask = builder.load(_pointer(builder, builder.add(args[1], _WORD(32)), _WIDER), align=1)
+        return builder.icmp_unsigned("==", builder.and_(builder.xor(text, wanted), mask), _WIDER(0))
 
     return types.boolean(types.int64, types.int64), codegen
 

@@ -91,12 +91,27 @@ def describe(addresses, n, time_of, errors, partitions, offsets, times_ms, bound
 
 
 @kernel
-def copy_values(addresses, n, bounds, to):  # type: ignore[no-untyped-def]
-    """Copy the values to an address, where `describe` has said; there must be room for `bounds[n]` bytes."""
+def find_runs(errors, partitions, n, starts):  # type: ignore[no-untyped-def]
+    """Where the runs begin among n >= 1 messages: records of one partition that follow each other, and each error.
+
+    starts: i64[n + 1], filled; n stands after the last start. Returns how many runs there are.
+    """
+    runs = 0
     for i in range(n):
+        if i == 0 or errors[i] != 0 or errors[i - 1] != 0 or partitions[i] != partitions[i - 1]:
+            starts[runs] = i
+            runs += 1
+    starts[runs] = n
+    return runs
+
+
+@kernel
+def copy_values(addresses, first, end, bounds, to):  # type: ignore[no-untyped-def]
+    """Copy the values of messages first to end - 1 to an address, back to back; there must be room for them."""
+    for i in range(first, end):
         size = bounds[i + 1] - bounds[i]
         if size:
-            _copy(to + bounds[i], load_i64(addresses[i] + _VALUE), size)
+            _copy(to + bounds[i] - bounds[first], load_i64(addresses[i] + _VALUE), size)
 
 
 @kernel
@@ -110,5 +125,6 @@ def warm() -> None:
     """Compile every kernel of this file."""
     none, numbers, codes = np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32)
     describe(none, 0, 0, codes, codes, none, none, numbers, np.zeros(0, np.bool_))
-    copy_values(none, 0, numbers, 0)
+    find_runs(codes, codes, 0, numbers)
+    copy_values(none, 0, 0, numbers, 0)
     release(none, 0, 0)

@@ -17,27 +17,36 @@ Because the digest of the rows is a sum, the table keeps it up to date row by ro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.hashing import mix
-from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import address_of, load_u64
+from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.memory import address_of, load_i64, load_i64_at, store_i64
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
+CHANGES_AT_ONCE: Final = 64
+_PLANE_BYTES: Final = 8 * CHANGES_AT_ONCE
+
+
+@inlined
+def _digest_from(hashed_key: np.uint64, columns: int, first: int, apart: int, ncols: int) -> np.uint64:
+    """`row_digest` of columns that lie `apart` bytes apart, the first one `first` bytes after the address `columns`."""
+    h = hashed_key
+    nonzero = _ZERO
+    for c in range(ncols):
+        bits = np.uint64(load_i64_at(columns, first + apart * c))
+        nonzero |= bits << _ONE
+        h = mix(h ^ bits)
+    return h if nonzero != _ZERO else _ZERO
 
 
 @kernel
 def row_digest(key: np.uint64, columns: int, ncols: int) -> np.uint64:
     """Digest of one row: its key (uint64) and `ncols` float64 at address `columns`."""
-    h = mix(key)
-    nonzero = _ZERO
-    for c in range(ncols):
-        bits = load_u64(columns + 8 * c)
-        nonzero |= bits << _ONE
-        h = mix(h ^ bits)
-    return h if nonzero != _ZERO else _ZERO
+    return _digest_from(mix(key), columns, 0, 8, ncols)
 
 
 @kernel
@@ -46,16 +55,39 @@ def row_digest_change(key: np.uint64, before: int, after: int, shape: tuple[int,
 
     `shape` is a tuple with one item a column: the compiler knows its length, and unrolls the loop.
     """
-    old = new = mix(key)
-    old_nonzero = new_nonzero = _ZERO
+    hashed_key, ncols = mix(key), len(shape)
+    return _digest_from(hashed_key, after, 0, 8, ncols) - _digest_from(hashed_key, before, 0, 8, ncols)
+
+
+def changes_bytes(ncols: int) -> int:
+    """Length of the memory in which `hold_change` holds changes."""
+    return 8 * CHANGES_AT_ONCE * (1 + 2 * ncols)
+
+
+@kernel
+def hold_change(changes: int, held: int, key: int, before: int, after: int, shape: tuple[int, ...]) -> None:
+    """Hold the change of a row, as `row_digest_change` takes it, at the place `held` below CHANGES_AT_ONCE.
+
+    Keys lie beside keys and columns beside columns, so that `digest_changes` works on several rows at once.
+    """
+    at = changes + 8 * held
+    store_i64(at, key)
     for c in range(len(shape)):
-        old_bits, new_bits = load_u64(before + 8 * c), load_u64(after + 8 * c)
-        old_nonzero |= old_bits << _ONE
-        new_nonzero |= new_bits << _ONE
-        old = mix(old ^ old_bits)
-        new = mix(new ^ new_bits)
-    old = old if old_nonzero != _ZERO else _ZERO
-    return (new if new_nonzero != _ZERO else _ZERO) - old
+        store_i64(at + _PLANE_BYTES * (1 + c), load_i64(before + 8 * c))
+        store_i64(at + _PLANE_BYTES * (1 + len(shape) + c), load_i64(after + 8 * c))
+
+
+@kernel
+def digest_changes(changes: int, held: int, shape: tuple[int, ...]) -> np.uint64:
+    """The sum of `row_digest_change` over the first `held` changes, modulo 2^64."""
+    ncols = len(shape)
+    grown = _ZERO
+    for i in range(held):
+        hashed_key = mix(np.uint64(load_i64_at(changes, 8 * i)))
+        before, after = _PLANE_BYTES + 8 * i, _PLANE_BYTES * (1 + ncols) + 8 * i
+        grown += _digest_from(hashed_key, changes, after, _PLANE_BYTES, ncols)
+        grown -= _digest_from(hashed_key, changes, before, _PLANE_BYTES, ncols)
+    return grown
 
 
 def model_digest(rows: int, examples: int, scalars: Sequence[float] | NDArray[np.float64] = ()) -> int:

@@ -19,6 +19,8 @@ from stream_learner.roles.common import startup
 
 IDLE_S = 0.004
 """How long a loop rests after a turn in which nothing was done, unless its role knows better."""
+LOOK_S = 0.5
+"""How often the process's main thread looks at the threads of its roles; the end of the first one wakes it."""
 OPENING_S = 1.0
 """How long a role may take to open after it was told to stop; then the process ends, for it has nothing to keep."""
 
@@ -214,7 +216,7 @@ def run_roles(roles: Sequence[Role], stopping: Stopping, heartbeats: Sequence[He
 def _wait_for(threads: Sequence[threading.Thread], opened: Sequence[threading.Event], stopping: Stopping) -> None:
     until_s: float | None = None
     while any(thread.is_alive() for thread in threads):
-        threads[0].join(timeout=0.1) if threads[0].is_alive() else time.sleep(0.05)
+        threads[0].join(timeout=LOOK_S) if threads[0].is_alive() else time.sleep(0.05)
         if stopping.signal is None:
             continue
         until_s = until_s or time.monotonic() + OPENING_S

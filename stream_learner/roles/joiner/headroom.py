@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING
 
 from stream_learner.adapters.kafka import Admin, RetentionWatch, TopicAndPartition
@@ -36,6 +37,7 @@ class Headroom:
         }
         self._metrics, self._joiners, self._clock_ms = metrics, joiners, clock_ms
         self._log = log
+        self._shown: set[tuple[str, int]] = set()
         self._watch = RetentionWatch(admin, self._needed, clock_ms, close=self._say_close).start()
 
     def _say_close(self, place: TopicAndPartition, seconds: float) -> None:
@@ -54,15 +56,17 @@ class Headroom:
             found[self._topics["clicks"], partition] = click
         return found
 
-    def report(self, partition: int) -> None:
-        """Show what was found of a partition."""
+    def report(self, partitions: Iterable[int]) -> None:
+        """Show what was found of these partitions."""
         now_ms, at_ms = self._clock_ms(), self._watch.trimmed_at_ms
-        for of, topic in self._topics.items():
+        for partition, (of, topic) in product(partitions, self._topics.items()):
             if (topic, partition) in at_ms:
                 seconds = max(at_ms[topic, partition] - now_ms, 0) / 1000
                 self._metrics.set(names.JOINER_HEADROOM, seconds, of=of, partition=str(partition))
-            else:
+                self._shown.add((of, partition))
+            elif (of, partition) in self._shown:
                 self._metrics.forget(names.JOINER_HEADROOM, of=of, partition=str(partition))
+                self._shown.discard((of, partition))
 
     def stop(self) -> None:
         """End the watch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
 from stream_learner.roles.joiner.partition import PartitionJoiner
 
@@ -10,8 +10,8 @@ from stream_learner.roles.joiner.partition import PartitionJoiner
 class HeldPartitions:
     """given, joining, parked: a partition is in one of them at most. Used by one thread; others may look."""
 
-    def __init__(self, report: Callable[[PartitionJoiner], None], forget: Callable[[int], None]) -> None:
-        """report: called with a joiner before it is closed. forget: called when a partition is joined no more."""
+    def __init__(self, report: Callable[[Sequence[PartitionJoiner]], None], forget: Callable[[int], None]) -> None:
+        """report: called with joiners before they are closed. forget: called when a partition is joined no more."""
         self.given: set[int] = set()
         self.joining: dict[int, PartitionJoiner] = {}
         self.parked: dict[int, PartitionJoiner] = {}
@@ -47,7 +47,7 @@ class HeldPartitions:
             self.parked.pop(partition).close()
         for partition in partitions & self.joining.keys():
             joiner = self.joining.pop(partition)
-            self._report(joiner)
+            self._report([joiner])
             joiner.close()
             self._forget(partition)
 

@@ -26,7 +26,7 @@ from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionCloc
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.wording import count_of
 
-READ_RECORDS = 2_000
+READ_RECORDS = 4_000
 BAD_SHARE_RECORDS = 100
 """The share of bad records is not judged while fewer records than this have been read within a period."""
 
@@ -64,7 +64,7 @@ class BadShare:
 
     def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
         """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit."""
-        first = int(np.searchsorted(offsets, self._excused.get((topic, partition), 0)))
+        first = _first_at(offsets, self._excused.get((topic, partition), 0))
         offsets, status = offsets[first:], status[first:]
         if not len(status):
             return
@@ -75,7 +75,7 @@ class BadShare:
             self._bad.clear()
             self._let_pass.clear()
         self._read[topic] += len(status)
-        bad = np.flatnonzero(status)
+        bad = status.nonzero()[0]
         if not len(bad):
             return
         self._bad[topic].update(Reason(code) for code in status[bad].tolist())
@@ -283,8 +283,8 @@ class Inputs:
         letters = self._letters
         if letters is None:
             return
-        new = int(np.searchsorted(batch.offsets, letters.begin[topic]))
-        for i in (np.flatnonzero(status[new:]) + new).tolist():
+        new = _first_at(batch.offsets, letters.begin[topic])
+        for i in (status[new:].nonzero()[0] + new).tolist():
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
             reason = Reason(status[i]).text
             letters.add(DeadLetter(topic, self._partition, offset, time_ms, batch.values[i], reason))
@@ -297,3 +297,8 @@ class Inputs:
         """Close both readers."""
         self._impressions.close()
         self._clicks.close()
+
+
+def _first_at(offsets: np.ndarray, offset: int) -> int:
+    """The index of the first of ascending offsets that is not below `offset`; nearly always the first of all."""
+    return 0 if len(offsets) and offsets[0] >= offset else int(np.searchsorted(offsets, offset))

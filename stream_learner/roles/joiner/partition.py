@@ -140,6 +140,11 @@ class PartitionJoiner:
         """Take the delivery of a record that this partition appended; its tag is a `RecordTag`."""
         self._deliveries.append(delivery)
 
+    @property
+    def has_deliveries(self) -> bool:
+        """Whether deliveries wait to be taken."""
+        return bool(self._deliveries)
+
     def settle(self) -> None:
         """Note what was acknowledged, without waiting or reading on: for the last commit before the end."""
         writer = self._writer

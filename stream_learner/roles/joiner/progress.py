@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stream_learner.adapters.kafka import ToCommit
 from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import MarkId, TickCounts
 from stream_learner.roles.joiner.log_tail import Hint
@@ -53,6 +55,15 @@ class Progress:
     resume_points: int = 0
     log_bytes: int = 0
     lost: Counter[str] = field(default_factory=Counter)
+
+    def to_commit(self, with_hint: Callable[[str], str]) -> ToCommit | None:
+        """The offsets after the last durable mark, for the group; None before there is one and a hint.
+
+        with_hint: makes the metadata from the hint.
+        """
+        if self.last is None or self.hint is None:
+            return None
+        return ToCommit(self.last.next_impression, self.last.click_cursor, with_hint(self.hint.to_text()))
 
     def note(self, tick: Appended, now_s: float) -> None:
         """Count a mark that has become durable. now_s: the monotonic clock."""

@@ -14,6 +14,7 @@ from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.roles.joiner.partition import PartitionJoiner
+from stream_learner.roles.joiner.progress import Progress
 
 HARDLY_ANY = 0.01
 """The share of clicks that may match by chance."""
@@ -44,21 +45,34 @@ def view_of(joiner: PartitionJoiner) -> PartitionView:
     return PartitionView(joiner.partition, join.next_tick, impressions, join.impression_log_time, join.click_log_time)
 
 
-def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> None:
-    """Report what has become durable since the last call."""
-    progress = joiner.progress
-    if progress.unreported:
-        _report_counts(metrics, _sum(progress.unreported))
-    metrics.inc(names.JOINER_MARKS, len(progress.unreported))
-    progress.unreported.clear()
+def report_partitions(metrics: Metrics, joiners: Sequence[PartitionJoiner], now_ms: int, tick_ms: int) -> None:
+    """Report what has become durable in these partitions since the last call."""
+    progresses = [joiner.progress for joiner in joiners]
+    unreported = [counts for progress in progresses for counts in progress.unreported]
+    if unreported:
+        _report_counts(metrics, _sum(unreported))
+    metrics.inc(names.JOINER_MARKS, len(unreported))
     for metric, name in (
         (names.JOINER_TICKS, "ticks"),
         (names.JOINER_ATTEMPTS, "attempts"),
         (names.JOINER_RESUME_POINTS, "resume_points"),
         (names.JOINER_LOG_BYTES, "log_bytes"),
     ):
-        metrics.inc(metric, getattr(progress, name))
-        setattr(progress, name, 0)
+        metrics.inc(metric, sum(getattr(progress, name) for progress in progresses))
+        for progress in progresses:
+            setattr(progress, name, 0)
+    for progress in progresses:
+        progress.unreported.clear()
+        _report_durations(metrics, progress)
+    for joiner in joiners:
+        _report_place(metrics, joiner)
+        lag_s = lag_beyond_window_s(joiner, now_ms, tick_ms)
+        if lag_s is not None:
+            metrics.set(names.JOINER_LAG, lag_s, partition=str(joiner.partition))
+
+
+def _report_durations(metrics: Metrics, progress: Progress) -> None:
+    """Report how long things took, and which attempts were lost."""
     for reason, times in progress.lost.items():
         metrics.inc(names.JOINER_ATTEMPTS_LOST, times, reason=reason)
     progress.lost.clear()
@@ -66,10 +80,6 @@ def report_partition(metrics: Metrics, joiner: PartitionJoiner, now_ms: int, tic
         for seconds in durations:
             metrics.observe(metric, seconds)
         durations.clear()
-    _report_place(metrics, joiner)
-    lag_s = lag_beyond_window_s(joiner, now_ms, tick_ms)
-    if lag_s is not None:
-        metrics.set(names.JOINER_LAG, lag_s, partition=str(joiner.partition))
 
 
 def lag_beyond_window_s(joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> float | None:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from stream_learner.adapters.kafka import (
     KafkaSettings,
     Lost,
     Membership,
+    Moments,
     ReaderPools,
     TopicInfo,
     TopicWatch,
@@ -55,7 +56,7 @@ from stream_learner.roles.joiner.report import (
     forget_partition,
     lag_beyond_window_s,
     likely_causes,
-    report_partition,
+    report_partitions,
     view_of,
 )
 from stream_learner.roles.joiner.resume_age import resume_within_s
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 COMMIT_EVERY_S = 1.0
-LOOK_ROUND_S = 0.05
+LOOK_ROUND_S = 0.1
 """How often the group, the topics, the credentials and the clients' reports are looked at."""
 FLUSH_S = 5.0
 RETRY_S = 1.0
@@ -107,7 +108,7 @@ class JoinerRole:
         self._until_tick = until_tick
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
-        self._held = HeldPartitions(self._report_partition, partial(forget_partition, metrics))
+        self._held = HeldPartitions(self._report_partitions, partial(forget_partition, metrics))
         self._plan: PartitionPlan | None = None
         self._membership: Membership | None = None
         self._appender: Appender | None = None
@@ -183,8 +184,8 @@ class JoinerRole:
         batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
         self._appending = self._settings.with_batches(batch_bytes)
         self._appender = Appender(self._appending, name="joiner")
-        period_s = min(max(config.join.tick_ms / 4000, 0.02), 0.2)
-        self._ends = EndWatch(admin.offsets, self._clock_ms, period_s=period_s, told=self._wake.set).start()
+        moments = Moments(config.join.tick_ms, after_ms=config.join.grace_ms)  # at which the clock closes ticks
+        self._ends = EndWatch(admin.offsets, self._clock_ms, moments=moments, told=self._wake.set).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
         held = self._held.joining
         self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), self._clock_ms, self._log)
@@ -282,7 +283,7 @@ class JoinerRole:
         begun = self._begin_given()
         delivered = self._deliver(serve=looks_round)
         # Step 3: turn every partition once.
-        did = self._turn_partitions(news=begun or delivered)
+        did = self._turn_partitions(news=begun)
         if time.monotonic() - self._committed_at_s > COMMIT_EVERY_S:
             self._commit()
         return did or delivered
@@ -403,10 +404,10 @@ class JoinerRole:
             self._held.begin(partition, PartitionJoiner(self._plan, partition, hint, buffer_bytes))
         return True
 
-    def _report_partition(self, joiner: PartitionJoiner) -> None:
-        report_partition(self._metrics, joiner, self._clock_ms(), self._config.join.tick_ms)
+    def _report_partitions(self, joiners: Sequence[PartitionJoiner]) -> None:
+        report_partitions(self._metrics, joiners, self._clock_ms(), self._config.join.tick_ms)
         if self._headroom is not None:
-            self._headroom.report(joiner.partition)
+            self._headroom.report([joiner.partition for joiner in joiners])
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
         return lag_beyond_window_s(joiner, self._clock_ms(), self._config.join.tick_ms)
@@ -421,14 +422,13 @@ class JoinerRole:
         assert self._membership is not None
         self._committed_at_s = time.monotonic()
         self._note_stuck()
-        for partition, joiner in self.partitions.items():
-            progress = joiner.progress
-            if self._outage.since_s is None and progress.last is not None and progress.hint is not None:
-                last, hint = progress.last, progress.hint.to_text()
-                note = hint if self._silence is None else self._silence.with_hint(hint)
-                self._membership.commit(partition, last.next_impression, last.click_cursor, note)
+        if self._outage.since_s is None:
+            with_hint = str if self._silence is None else self._silence.with_hint
+            found = ((partition, j.progress.to_commit(with_hint)) for partition, j in self.partitions.items())
+            self._membership.commit({partition: offsets for partition, offsets in found if offsets is not None})
+        for joiner in self.partitions.values():
             self._warn_of_shares(joiner)
-            self._report_partition(joiner)
+        self._report_partitions(list(self.partitions.values()))
         if self._until_tick is None:
             self._behind.note({p: lag_s for p, j in self.partitions.items() if (lag_s := self._lag_s(j)) is not None})
         self._report()

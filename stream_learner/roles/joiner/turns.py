@@ -1,8 +1,9 @@
 """When the partitions of a joiner are turned: at once while there is work or news, else seldom.
 
-News is a record that came, a delivery, or a new answer of the brokers about where partitions end; nothing else can give
-a partition work at once. What waits for a moment on the clock, such as a rest before the next attempt, is looked at
-every `LOOK_S`. So a joiner whose inputs are quiet hardly costs anything, however many partitions it has.
+News is a record that came, a new answer of the brokers about where partitions end, and, for its own partition only, a
+delivery; nothing else can give a partition work at once. What waits for a moment on the clock, such as a rest before
+the next attempt, is looked at every `LOOK_S`. So a joiner whose inputs are quiet hardly costs anything, however many
+partitions it has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from stream_learner.adapters.kafka import EndWatch, ReaderPools
 from stream_learner.roles.joiner.partition import PartitionJoiner
 
-LOOK_S = 0.2
+LOOK_S = 1.0
 """Without news, partitions are turned so often."""
 
 
@@ -38,16 +39,22 @@ class Turns:
         """Turn each partition once, if there is work, news or the time for a look. Returns whether any did anything.
 
         Another partition is the first every time, because they share what `join.max_rate` allows. news: whether there
-        is some that the caller knows of.
+        is some that the caller knows of. If only deliveries have come, those that have one are turned.
         """
         came = self._pools.poll()
         seen, self._seen = self._seen, self._ends.snapshot
         now_s = self._clock_s()
         if not (came or news or self._is_working or self._seen is not seen or now_s >= self._look_at_s):
-            return False
+            told = [joiner for joiner in joiners if joiner.has_deliveries]
+            return bool(told) and self._turn(told)
         self._look_at_s = now_s + LOOK_S
+        did = self._turn(joiners)
+        self._is_working = did or came  # a partition goes by where it was read up to before its turn
+        return did
+
+    def _turn(self, joiners: Sequence[PartitionJoiner]) -> bool:
         self._is_working = True  # also after an error, which may be the news of another partition
         self._first = (self._first + 1) % len(joiners) if joiners else 0
         did = [joiner.turn() for joiner in (*joiners[self._first :], *joiners[: self._first])]
-        self._is_working = any(did) or came  # a partition goes by where it was read up to before its turn
-        return any(did)
+        self._is_working = any(did)
+        return self._is_working

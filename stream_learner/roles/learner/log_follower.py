@@ -10,13 +10,14 @@ So whoever reads such a mark before it folds its tick reads the added partitions
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, Reader, ReaderPool
+from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, ReaderPool, SharedReader
 from stream_learner.core.log.marks import GENESIS, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import InputsChanged, RetryLater
@@ -25,6 +26,8 @@ from stream_learner.roles.common.unusable_records import UnusableRecords
 
 MOST_FETCHED_BYTES = 64 << 20
 """Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
+LOOK_S = 0.2
+"""Without news, every partition is looked at so often."""
 
 
 class LogPosition(NamedTuple):
@@ -40,7 +43,7 @@ LOG_BEGINNING = LogPosition(0, GENESIS)
 class _PartitionLog:
     """One partition: its reader, rule R, and the accepted ticks that wait to be folded."""
 
-    def __init__(self, reader: Reader, start: LogPosition, unusable: UnusableRecords) -> None:
+    def __init__(self, reader: SharedReader, start: LogPosition, unusable: UnusableRecords) -> None:
         self._unusable = unusable
         self.partition = reader.partition
         self.folded = start
@@ -64,6 +67,11 @@ class _PartitionLog:
     def next_offset(self) -> int:
         """The next offset to read."""
         return self._reader.position
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether something of it waits to be read."""
+        return self._reader.is_held
 
     def read(self) -> bool:
         """Read once; whether anything came."""
@@ -119,6 +127,7 @@ class LogFollower:
         buffer_bytes: int,
         until_tick: int | None = None,
         folded_tick: int = -1,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """start: a position for every partition; partitions that the log was given later may be missing.
 
@@ -132,6 +141,8 @@ class LogFollower:
         self._taken = folded_tick
         self._logs: list[_PartitionLog] = []
         self._pools: list[ReaderPool] = []
+        self._clock_s = clock_s
+        self._look_at_s = 0.0
         self._open(start)
 
     def _open(self, start: Mapping[int, LogPosition]) -> None:
@@ -150,18 +161,37 @@ class LogFollower:
             for partition in sorted(start)
         ]
         self._limit_bytes = max(self._buffer_bytes // (2 * len(self._logs)), 1 << 20)
+        self._passed = min(log.passed for log in self._logs)
 
     def read(self) -> bool:
-        """Read once from every partition whose buffer has room or that others wait for; whether anything came."""
-        # Nobody waits for more while there is a tick to hand out: a fold that is held must not fill the memory.
-        awaited = self.passed if self.next_tick() <= self._taken else GENESIS.last_tick - 1
-        came = False
-        for log in self._logs:
-            has_room = log.waiting_bytes < self._limit_bytes or log.passed <= awaited
-            if has_room and log.passed < self._until_tick:
-                came |= log.read()
+        """Read once from every partition whose buffer has room or that others wait for; whether anything came.
+
+        Does nothing while no record has come, but for a look at all partitions every `LOOK_S`.
+        """
+        news = [pool.has_news() for pool in self._pools]
+        now_s = self._clock_s()
+        if not (any(news) or now_s >= self._look_at_s):
+            return False
+        self._look_at_s = 0.0  # after an error, which may be the news of another partition
+        came = self._read_each()
+        if not any(pool.set_aside for pool in self._pools):  # else reading brings one back
+            self._look_at_s = now_s + LOOK_S
         self._open_added()
         return came
+
+    def _read_each(self) -> bool:
+        # Nobody waits for more while there is a tick to hand out: a fold that is held must not fill the memory.
+        awaited = self.passed if self.next_tick() <= self._taken else GENESIS.last_tick - 1
+        wanted = [
+            log
+            for log in self._logs
+            if log.passed < self._until_tick and (log.waiting_bytes < self._limit_bytes or log.passed <= awaited)
+        ]
+        try:
+            came = [log.read() for log in wanted if log.is_fetched]
+            return any(came) or any([log.read() for log in wanted])  # noqa: C419 -- each of them
+        finally:
+            self._passed = min(log.passed for log in self._logs)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for a record, at most `timeout_s`; of a log that was given partitions, for one of the last ones."""
@@ -178,7 +208,7 @@ class LogFollower:
     @property
     def passed(self) -> int:
         """The last tick that every partition has passed, -1 before the first."""
-        return min(log.passed for log in self._logs)
+        return self._passed
 
     def holding_back(self) -> list[int]:
         """The partitions that others are ahead of; all of them while the whole log is empty; else none."""
@@ -195,7 +225,9 @@ class LogFollower:
 
         Raises InputsChanged where a partition has examples of a tick that was handed out without them.
         """
-        waiting = [(tick, log.partition) for log in self._logs if (tick := log.next_examples()) is not None]
+        waiting = [
+            (tick, log.partition) for log in self._logs if log.waiting and (tick := log.next_examples()) is not None
+        ]
         if waiting and min(waiting)[0] <= self._taken:
             tick, partition = min(waiting)
             raise InputsChanged(

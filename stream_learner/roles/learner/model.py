@@ -329,9 +329,9 @@ class LearnedModel:
         self._publications.publish_when_due(self.tick, self._checkpoints, at_end=self.at_end)
 
     @property
-    def awaits_publication(self) -> bool:
-        """Whether the version folded last is to be published, and only the time has not come."""
-        return self._publications.awaits_its_time(self.tick)
+    def publication_due_in_s(self) -> float | None:
+        """Seconds until the version folded last is published; None where it waits for more than its time."""
+        return self._publications.due_in_s(self.tick)
 
     def _description(self) -> dict[str, Any]:
         """The content of the model record, with what a scorer must know."""

@@ -77,10 +77,13 @@ class PublicationSchedule:
         elif at_end or is_time:
             self._publish(tick, checkpoints)
 
-    def awaits_its_time(self, tick: int) -> bool:
-        """Whether the model as of `tick` is to be published, and only the time has not come."""
+    def due_in_s(self, tick: int) -> float | None:
+        """Seconds until the model as of `tick` is published; None where it waits for more than its time."""
         term = self._leadership.term
-        return term is not None and term.publication.may_publish(tick)
+        if term is None or self.paused or self._other_features or self.held or not term.publication.may_publish(tick):
+            return None
+        due_s = max(self._published_s + self._config.snapshots.interval_ms / 1000, self._again_at_s)
+        return max(due_s - time.monotonic(), 0.0)
 
     @property
     def held(self) -> bool:

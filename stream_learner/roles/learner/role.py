@@ -51,7 +51,7 @@ COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
 """Clients of Kafka. Common: administration, the control topic, the training log. Of each model: the lease, two
 producers, and at the start readers of the last version."""
 FOLD_FOR_S = 0.05
-REST_S = 0.05
+REST_S = 0.1
 """How long the role waits for a record before it looks at the lease, the topics and the clock again."""
 REPORT_EVERY_S = 1.0
 SETTLE_S = 5.0
@@ -244,9 +244,10 @@ class LearnerRole:
         return came or folded or wrote
 
     def rest(self) -> None:
-        """Wait for a record of the log; for a moment only while a version waits for its time."""
+        """Wait for a record of the log, and no longer than until a version is due."""
         assert self._follower is not None
-        self._follower.wait(IDLE_S if any(model.awaits_publication for model in self.models) else REST_S)
+        due_in_s = [due_s for model in self.models if (due_s := model.publication_due_in_s) is not None]
+        self._follower.wait(min([*due_in_s, REST_S]) or IDLE_S)
 
     def _read(self) -> bool:
         assert self._follower is not None and self._topics is not None

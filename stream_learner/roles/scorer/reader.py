@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, ReaderPool, TopicWatch
@@ -23,8 +24,10 @@ from stream_learner.roles.common.lifecycle import BrokerOutage
 READ_RECORDS = 500
 FETCHED_BYTES = 32 << 20
 """Limit of what is fetched ahead, over all shards."""
-IDLE_S = 0.02
-"""How long the reader rests when nothing came. Each look takes the interpreter lock from threads that predict."""
+REST_S = 0.1
+"""How long the reader waits for a record before it looks at the topic again, and at whether it is to stop."""
+LOOK_S = 0.2
+"""Without news, every shard is looked at so often. Each look takes the interpreter lock from threads that predict."""
 GRACE_S = 0.0005
 """How long the replica waits between two looks for readers of the bank that it wants to write to."""
 SAY_EVERY_S = 1.0
@@ -76,16 +79,18 @@ class SnapshotReader:
         self._check_model = check_model
         self._on_unusable = on_unusable
         self._unusable, self._said_s = 0, float("-inf")
-        pool = ReaderPool(
+        self._pool = ReaderPool(
             settings, topic, with_keys=True, buffer_bytes=FETCHED_BYTES, partitions=shards, name="snapshots"
         )
-        self._readers = [pool.open(shard, starts[place]) for shard, place in enumerate(places)]
+        self._readers = [self._pool.open(shard, starts[place]) for shard, place in enumerate(places)]
         self.replica = Replica([ends[place] for place in places], topic=topic, pause=lambda: time.sleep(GRACE_S))
         self.failure: StreamLearnerError | None = None
         self.outage = BrokerOutage(log, "snapshots_unreachable", "snapshots_reachable")
         self._published_ms = [-1] * shards
         """The time of the last version record of each shard, epoch ms; -1 for none."""
         self._hold = False
+        self._is_working = True
+        self._look_at_s = 0.0
         self._feeding = threading.Lock()
         """Held while records are taken in, so that a pin is never set in the middle of a new version."""
         self._stop = threading.Event()
@@ -134,9 +139,8 @@ class SnapshotReader:
             while not self._stop.is_set():
                 self._topics.check()
                 self.outage.answered(self._topics.answered_s)
-                came = [self._read(shard) for shard in range(len(self._readers))]
-                if not any(came):
-                    self._stop.wait(IDLE_S)
+                if not self._look():
+                    self._wait()
         except StreamLearnerError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001 -- a bug; callers must learn that nothing new will come
@@ -151,6 +155,20 @@ class SnapshotReader:
     def _fail(self, failure: StreamLearnerError, cause: Exception | None = None) -> None:
         self.failure = failure
         self._log.error("snapshot_reader_stopped", reason=str(failure), action=failure.action, exc_info=cause)
+
+    def _look(self) -> bool:
+        """Read every partition once if there may be news. Whether anything came."""
+        now_s = time.monotonic()
+        if not (self._pool.has_news() or self._is_working or now_s >= self._look_at_s):
+            return False
+        self._look_at_s = now_s + LOOK_S
+        came = [self._read(shard) for shard in range(len(self._readers))]
+        self._is_working = any(came)
+        return self._is_working
+
+    def _wait(self) -> None:
+        with suppress(RetryLater):  # raised again by a reader
+            self._pool.poll(REST_S)
 
     def _read(self, shard: int) -> bool:
         """Read one partition once. Whether anything came."""

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka import Assigned, KafkaSettings, Lost, Membership, Revoked
+from stream_learner.adapters.kafka import Assigned, Committed, KafkaSettings, Lost, Membership, Revoked, ToCommit
 from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiffer, TopicMissing
 from tests.adapters.kafka.group_member import QUICK
 from tests.adapters.kafka.kafka_help import append, raises_within, running_module, until
@@ -236,7 +236,7 @@ def test_offsets_and_note_are_stored_and_found_again(group: Group) -> None:
     """Committed offsets and the note come back, also to the next member; nothing stored is None."""
     member = group.join()
     until(group.shared)
-    member.commit(2, 17, 5, "attempt 7 at 1234")
+    member.commit({2: ToCommit(17, 5, "attempt 7 at 1234")})
     stored = until(lambda: (group.poll(), member.committed(2))[1].metadata and member.committed(2))
     assert (stored.impressions_offset, stored.clicks_offset) == (17, 5)
     assert stored.metadata == "attempt 7 at 1234"
@@ -249,9 +249,28 @@ def test_a_commit_that_fails_is_counted_and_harmless(group: Group) -> None:
     """A note that is too long for the brokers is no error of the member."""
     member = group.join()
     until(group.shared)
-    member.commit(0, 1, 1, "x" * 5000)
+    member.commit({0: ToCommit(1, 1, "x" * 5000)})
     until(lambda: group.poll() or member.commit_errors == 1)
     assert member.poll(0.01) == []
+
+
+def test_offsets_are_sent_when_they_have_changed_and_after_a_failure(group: Group) -> None:
+    """What the group has is not sent again, as long as every request succeeds."""
+    member = group.join()
+    until(group.shared)
+    first, other, long = ToCommit(8, 3, "note"), ToCommit(5, 5, "other"), ToCommit(1, 1, "x" * 5000)
+    member.commit({1: first, 2: first})
+    until(lambda: (group.poll(), member.committed(2))[1] == Committed(*first))
+    assert member.committed(1) == Committed(*first)
+    by_hand = member._places(1, other)
+    member._consumer.commit(offsets=by_hand, asynchronous=False)
+    member.commit({1: first, 2: other})
+    until(lambda: (group.poll(), member.committed(2))[1] == Committed(*other))
+    assert member.committed(1) == Committed(*other)
+    member.commit({0: long})
+    until(lambda: group.poll() or member.commit_errors == 1)
+    member.commit({1: first})
+    until(lambda: (group.poll(), member.committed(1))[1] == Committed(*first))
 
 
 def test_a_static_member_that_leaves_gives_its_partitions_away_at_once(kafka: str, topics: MakeTopic) -> None:

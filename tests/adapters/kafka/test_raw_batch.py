@@ -7,7 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from stream_learner.adapters.kafka.packed_consumer import Messages
 from stream_learner.adapters.kafka.raw_batch import PackedBatch, RawBatch, joined
+from stream_learner.adapters.kafka.runs import packed_runs_of
 
 VALUES = [b"one", b"", None, b"four", b"fifth", None]
 SPLITS = ([6], [1, 5], [2, 1, 3], [1] * 6)
@@ -69,20 +71,26 @@ def test_joined_batches_are_as_if_they_had_come_at_once(split: list[int], comple
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_values_back_to_back_are_the_same_batch(split: list[int]) -> None:
-    """Whole, in parts, joined again, and with arrays of its own."""
+    """Whole, in parts, and joined again."""
     edges = np.cumsum([0, *split]).tolist()
     whole, pairs = packed(0, 6), list(pairwise(edges))
     assert_same(whole, batch(0, 6, complete=False))
     for first in range(6):
         for end in range(first + 1, 7):
             assert_same(whole.part(first, end), batch(first, end, complete=False))
-            assert_same(whole.part(first, end).alone(), batch(first, end, complete=False))
     assert_same(joined([packed(*pair) for pair in pairs]), batch(0, 6, complete=False))
     assert_same(joined([whole.part(*pair) for pair in pairs]), batch(0, 6, complete=False))
 
 
-def test_a_part_that_is_alone_keeps_no_memory_of_the_whole() -> None:
+def test_a_small_run_keeps_no_memory_of_the_others() -> None:
     """One record of a slow partition must not hold what came with it."""
-    alone = packed(0, 6).part(3, 4).alone()
-    for column in (alone.offsets, alone.record_times_ms, alone.data, alone.bounds):
+    data = [np.frombuffer(b"abcdef", np.uint8).copy(), np.frombuffer(b"g", np.uint8).copy()]
+    codes, numbers = np.zeros(4, np.int32), np.arange(4, dtype=np.int64)
+    bounds = np.array([0, 2, 4, 6, 7], np.int64)
+    partitions = np.array([1, 1, 1, 2], np.int32)
+    large, small = packed_runs_of(Messages(codes, partitions, numbers, numbers, bounds, [0, 3, 4], data, None, {}))
+    assert (large.partition, small.partition) == (1, 2)
+    assert large.records is not None and large.records.values == [b"ab", b"cd", b"ef"]
+    assert small.records is not None and small.records.values == [b"g"] and small.records.offsets.tolist() == [3]
+    for column in (small.records.offsets, small.records.record_times_ms, small.records.data, small.records.bounds):
         assert isinstance(column, np.ndarray) and column.base is None

@@ -100,10 +100,11 @@ def test_the_watch_asks_by_itself_and_again_after_a_failure(kafka: str, topics: 
     assert watch.trimmed_at_ms == {(topic, 0): 7 + DAY_MS}
 
 
-def test_what_is_close_is_told_once_until_it_is_no_longer(kafka: str, topics: MakeTopic) -> None:
-    """Within the hour, with the time that is left; again when it has been far in between."""
-    topic, now_ms = topics("close", **{"retention.ms": str(2 * HOUR_MS)}), int(time.time() * 1000)
-    fill(kafka, topic, [now_ms - 90 * 60_000, now_ms])
+@pytest.mark.parametrize("shorter", [1, 3])
+def test_what_is_close_is_told_once_until_it_is_no_longer(kafka: str, topics: MakeTopic, shorter: int) -> None:
+    """Within the hour, or half of what the topic keeps, with the time that is left; again when it was far meanwhile."""
+    topic, now_ms = topics("close", **{"retention.ms": str(2 * HOUR_MS // shorter)}), int(time.time() * 1000)
+    fill(kafka, topic, [now_ms - 90 * 60_000 // shorter, now_ms])
     told: list[tuple[tuple[str, int], float]] = []
     needed = {(topic, 0): 1}
     watch = RetentionWatch(
@@ -116,7 +117,7 @@ def test_what_is_close_is_told_once_until_it_is_no_longer(kafka: str, topics: Ma
         needed[topic, 0] = offset
         watch.ask()
     assert [partition for partition, _ in told] == [(topic, 0)] * 2
-    assert all(29 * 60 <= seconds <= 30 * 60 for _, seconds in told)
+    assert all(29 * 60 <= shorter * seconds <= 30 * 60 for _, seconds in told)
 
 
 def test_the_rule_in_numbers() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.log.dictionary import Scratch
+from stream_learner.core.log.dictionary import LAST_STAMP, Scratch
 from stream_learner.core.log.examples import ExampleBatch, encode_examples, largest_record_bytes, to_batch
 from tests.core.log.record_layouts import (
     batches,
@@ -50,6 +50,18 @@ def test_records_of_one_event_do_not_remember_the_record_before(batch: ExampleBa
     for row in range(len(batch)):
         one = slice_rows(batch, row, row + 1)
         assert encode_examples(0, 1, 5, one, scratch=SHARED) == encode_examples(0, 1, 5, one)
+
+
+def test_a_table_whose_stamps_are_used_up_begins_anew() -> None:
+    """Around the last stamp, dictionaries that grow are those of a fresh table: nothing of the old ones is found."""
+    scratch = Scratch()
+    small, large = make_batch([{1: 1.0, 2: 2.0}]), make_batch([dict.fromkeys(range(1, 3000), 1.0)] * 2)
+    wanted = [encode_examples(0, 1, 5, batch) for batch in (small, large)]
+    for stamp in range(LAST_STAMP - 40, LAST_STAMP + 1):
+        scratch.stamp = stamp
+        for _ in range(2):
+            assert [encode_examples(0, 1, 5, batch, scratch=scratch) for batch in (small, large)] == wanted
+        assert 0 < scratch.stamp <= LAST_STAMP
 
 
 def test_an_empty_batch_makes_no_record() -> None:

@@ -25,7 +25,7 @@ class Holder:
     def __init__(self, state: str) -> None:
         self.reported: list[object] = []
         self.forgotten: list[int] = []
-        self.held = HeldPartitions(self.reported.append, self.forgotten.append)
+        self.held = HeldPartitions(self.reported.extend, self.forgotten.append)
         self.joiner = Joiner()
         if state != "not held":
             self.held.assign({3})

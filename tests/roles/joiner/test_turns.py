@@ -42,6 +42,7 @@ class Partition:
 
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
+        self.has_deliveries = False
 
     def turn(self) -> bool:
         self.world.turned.append(self.number)
@@ -73,6 +74,18 @@ def test_every_kind_of_news_turns_all_at_once() -> None:
     assert world.turn(news=True) == ALL and world.turn() == []
     world.snapshot = object()
     assert world.turn() == ALL and world.turn() == []
+
+
+def test_a_delivery_turns_the_partition_that_it_is_for() -> None:
+    """As long as it is not taken; what it leads to is the work of all."""
+    world = World()
+    world.settle()
+    world.joiners[1].has_deliveries = True
+    assert world.turn() == world.turn() == [1] and world.turns.may_wait
+    world.works = {1}
+    assert world.turn() == [1] and world.turn() == ALL
+    world.works, world.joiners[1].has_deliveries = set(), False
+    world.settle()
 
 
 def test_while_one_works_all_are_turned_and_each_is_the_first_in_turn() -> None:

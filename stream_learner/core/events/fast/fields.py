@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.keys import key_hash, look_up
+from stream_learner.core.events.fast.strings import SHORT
 from stream_learner.core.events.feature_keys import longest_text
 from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
-from stream_learner.core.machine.hashing import hash_texts
+from stream_learner.core.machine.hashing import P1, P2, hash_texts
 from stream_learner.core.machine.memory import address_of
 
 MAX_FIELDS = 4_096
@@ -32,6 +33,12 @@ _TAKES |= {"log": lay.TAKE_LOG, "bucket": lay.TAKE_BUCKET, "ignore": lay.TAKE_NO
 def _padded(raw: bytes) -> NDArray[np.uint8]:
     """A key with the bytes after it that kernels may read. The caller must keep it while its address is in use."""
     return np.frombuffer(raw + bytes(8), np.uint8)
+
+
+def _round(word: int) -> int:
+    """XXH64's round of one word."""
+    word = word * int(P2) % 2**64
+    return (word << 31 | word >> 33) * int(P1) % 2**64
 
 
 class FieldMemory:
@@ -105,6 +112,7 @@ class FieldMemory:
         """The offset of a new entry for features whose texts hold their names: no prefix is put before them."""
         field = self._new_field(None)
         self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
+        self._put_prefix(field, b"")
         self._set_memory()
         return field
 
@@ -183,6 +191,8 @@ class FieldMemory:
             self._put(field, lay.FIELD_PARENT, -1)
             self._put(field, lay.FIELD_MASK, -1)
             self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
+            self._put(field, lay.FIELD_TEXT_ROOM, -1)
+            self._put(field, lay.FIELD_DIGITS_ROOM, -1)
         self._know_paths(lay.ROOT_FIELD)
 
     def _enters(self, field: int) -> bool:
@@ -232,7 +242,7 @@ class FieldMemory:
         self._put(field, lay.FIELD_PARENT, parent)
         self._put(field, lay.FIELD_PATTERN_LENGTH, len(pattern))
         self._put(field, lay.FIELD_PATTERN, self._pooled(pattern))
-        for part in (0, 8):
+        for part in range(0, lay.PATTERN_BYTES, 8):
             piece = pattern[part : part + 8]
             self._put(field, lay.FIELD_START + part, int.from_bytes(piece, "little"))
             self._put(field, lay.FIELD_MASK + part, (1 << (8 * len(piece))) - 1)
@@ -243,7 +253,6 @@ class FieldMemory:
             string, number = lay.TAKE_CATEGORY, _TAKES[plan.settings.kind]
         enter = lay.TAKE_INSIDE if plan.below or plan.role_below else lay.SKIP_INSIDE
         prefix = f"{plan.in_keys}=".encode()
-        whole = len(prefix) & ~7
         keys = hash_texts([plan.in_keys.encode(), prefix + b"true", prefix + b"false"])
         self._put(field, lay.FIELD_STRING, string)
         self._put(field, lay.FIELD_NUMBER, number)
@@ -251,13 +260,30 @@ class FieldMemory:
         self._put(field, lay.FIELD_COUNTED, plan.number)
         self._put(field, lay.FIELD_ENTER, lay.REFUSE_INSIDE if plan.role else enter)
         self._put(field, lay.FIELD_WATCH, self._watches.get(plan.name, lay.NOT_WATCHED))
-        self._put(field, lay.FIELD_PREFIX_LENGTH, len(prefix))
-        self._put(field, lay.FIELD_PREFIX_TAIL, int.from_bytes(prefix[whole:], "little"))
-        self._put(field, lay.FIELD_PREFIX, self._pooled(prefix))
+        self._put_prefix(field, prefix)
         for word, key in zip((lay.FIELD_NUMBER_KEY, lay.FIELD_TRUE_KEY, lay.FIELD_FALSE_KEY), keys, strict=True):
             self._put(field, word, key)
+        self._put_rooms(field, plan, string == lay.TAKE_CATEGORY, number == lay.TAKE_CATEGORY)
         if number == lay.TAKE_BUCKET:
             self._put_buckets(field, plan)
+
+    def _put_prefix(self, field: int, prefix: bytes) -> None:
+        whole = len(prefix) & ~7
+        self._put(field, lay.FIELD_PREFIX, self._pooled(prefix))
+        self._put(field, lay.FIELD_PREFIX_LENGTH, len(prefix))
+        self._put(field, lay.FIELD_PREFIX_TAIL, int.from_bytes(prefix[whole:], "little"))
+        self._put(field, lay.FIELD_PREFIX_TAIL_MASK, -1 << 8 * (len(prefix) - whole))
+        for at in range(0, min(whole, SHORT - 8), 8):
+            word = int.from_bytes(prefix[at : at + 8], "little")
+            self._put(field, lay.FIELD_PREFIX_ROUNDS + at, _round(word))
+
+    def _put_rooms(self, field: int, plan: FieldPlan, text: bool, digits: bool) -> None:
+        """Set how long ordinary categories are, if texts or integers of the field are categories at all."""
+        limit = self._plan.features.max_value_bytes if self._plan.features else 0
+        room = min(limit, SHORT - 1 - len(f"{plan.in_keys}=".encode()))
+        ordinary = plan.name not in self._watches
+        self._put(field, lay.FIELD_TEXT_ROOM, room if text and ordinary else -1)
+        self._put(field, lay.FIELD_DIGITS_ROOM, min(room, 7) if digits and ordinary else -1)
 
     def _put_buckets(self, field: int, plan: FieldPlan) -> None:
         edges = np.array(plan.settings.edges)

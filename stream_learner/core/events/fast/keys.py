@@ -106,7 +106,7 @@ def is_predicted(context, field, parent, at):  # type: ignore[no-untyped-def]
     if not same_under_mask(at, field + lay.FIELD_START) or load_i64(field + lay.FIELD_PARENT) != parent:
         return False
     length = load_i64(field + lay.FIELD_PATTERN_LENGTH)
-    if length <= 16:
+    if length <= lay.PATTERN_BYTES:
         return True
     pattern = load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_PATTERN)
-    return _same_bytes(pattern + 16, at + 16, length - 16)
+    return _same_bytes(pattern + lay.PATTERN_BYTES, at + lay.PATTERN_BYTES, length - lay.PATTERN_BYTES)

@@ -16,32 +16,47 @@ MAX_DEPTH = 48
 FAIL = -1
 """Instead of an address: the kernels do not take this event."""
 
-# Entry of a field. The pattern is the `"key":` of the field as the JSON has it; START and MASK are its first 16 bytes.
-# The prefix is `name=`; TAIL is what follows its last whole word. PATTERN, PREFIX and EDGES are offsets in the pool.
+# Entry of a field. The pattern is the `"key":` of the field as the JSON has it; START and MASK are its first bytes.
+# The prefix is `name=`; ROUNDS are XXH64's rounds of its first three whole words. TAIL is what follows the last whole
+# word, and TAIL_MASK the bytes of a word that TAIL leaves free. PATTERN, PREFIX and EDGES are offsets in the pool.
 # NEXT: the field predicted to follow. SEEN: the number of the object that had the field last.
+# TEXT_ROOM, DIGITS_ROOM: the longest text and the longest integer that are ordinary categories; -1 if none are.
+# LENGTH: the length predicted for a text, or NO_LENGTH. LAST_LENGTH: that of the last text that was not predicted, and
+# TIMES: how often in a row there had been such a text of that length before.
+PATTERN_BYTES = 32
 FIELD_START = 0
-FIELD_MASK = 16
-FIELD_PATTERN_LENGTH = 32
-FIELD_PARENT = 40
-FIELD_NEXT = 48
-FIELD_SEEN = 56
-FIELD_STRING = 64
-FIELD_NUMBER = 72
-FIELD_PREFIX_LENGTH = 80
-FIELD_PREFIX_TAIL = 88
-FIELD_PREFIX = 96
-FIELD_WATCH = 104
-FIELD_COUNTED = 112
-FIELD_ENTER = 120
-FIELD_PATTERN = 128
-FIELD_NUMBER_KEY = 136
-FIELD_TRUE_KEY = 144
-FIELD_FALSE_KEY = 152
-FIELD_EDGES = 160
-FIELD_EDGE_COUNT = 168
-FIELD_UNKNOWN = 176
-FIELD_ROLE = 184
-FIELD_BYTES = 192
+FIELD_MASK = 32
+FIELD_PATTERN_LENGTH = 64
+FIELD_PARENT = 72
+FIELD_NEXT = 80
+FIELD_SEEN = 88
+FIELD_TEXT_ROOM = 96
+FIELD_DIGITS_ROOM = 104
+FIELD_LENGTH = 112
+FIELD_PREFIX_LENGTH = 120
+FIELD_PREFIX_TAIL = 128
+FIELD_PREFIX_TAIL_MASK = 136
+FIELD_PREFIX_ROUNDS = 144
+FIELD_COUNTED = 168
+FIELD_LAST_LENGTH = 176
+FIELD_TIMES = 184
+FIELD_WATCH = 192
+FIELD_STRING = 200
+FIELD_NUMBER = 208
+FIELD_PREFIX = 216
+FIELD_ENTER = 224
+FIELD_PATTERN = 232
+FIELD_NUMBER_KEY = 240
+FIELD_TRUE_KEY = 248
+FIELD_FALSE_KEY = 256
+FIELD_EDGES = 264
+FIELD_EDGE_COUNT = 272
+FIELD_UNKNOWN = 280
+FIELD_ROLE = 288
+FIELD_BYTES = 296
+
+# FIELD_LENGTH where no length is predicted: more than one look at a text can see.
+NO_LENGTH = 32
 
 # FIELD_STRING: what strings and booleans of the field become. FIELD_NUMBER: what its numbers become.
 TAKE_NOTHING = 0

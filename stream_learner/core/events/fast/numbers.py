@@ -64,6 +64,13 @@ _FIVES_LOW = np.array([five & (2**64 - 1) for five in _FIVES], np.uint64)
 
 
 @inlined
+def digit_count(at):  # type: ignore[no-untyped-def]
+    """How many of the 8 bytes from an address on are digits, up to the first that is none."""
+    digits = load_u64(at) ^ _ZEROS
+    return trailing_zeros(((digits + _CARRY) | digits) & _HIGHS) >> 3
+
+
+@inlined
 def leading_digits(word):  # type: ignore[no-untyped-def]
     """How many bytes of a word are digits, counted from the lowest to the first that is none, and their number."""
     digits = word ^ _ZEROS

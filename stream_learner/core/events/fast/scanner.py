@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast import layout as lay
+from stream_learner.core.events.fast.categories import begins_run, take_ordinary, take_run
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
 from stream_learner.core.events.fast.keys import find_field, is_predicted
 from stream_learner.core.events.fast.layout import FAIL
@@ -113,7 +114,7 @@ def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
     return behind if taken else FAIL
 
 
-@inlined
+@kernel
 def _take_value(context, field, at, end):  # type: ignore[no-untyped-def]
     """Take a value whose inside is not taken. Returns the address after it, or FAIL."""
     byte = load_byte(at)
@@ -168,9 +169,15 @@ def _read_event(context: int, at: int, end: int) -> bool:
                 at = skip_space(at + 1)
                 empty = load_byte(at) == (CLOSE_LIST if in_list else CLOSE_OBJECT)
                 continue
-            at = _take_value(context, field, at, end)
-            if at < 0:
-                return False
+            behind = take_ordinary(context, field, at, end)
+            if behind >= 0:
+                at = behind
+                if not in_list and begins_run(fields, previous, at):
+                    at, previous = take_run(context, at, end, parent, previous, object_number)
+            else:
+                at = _take_value(context, field, at, end)
+                if at < 0:
+                    return False
         empty = False
         byte = load_byte(at)
         if byte <= 0x20:

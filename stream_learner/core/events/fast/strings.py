@@ -15,9 +15,22 @@ from stream_learner.core.events.fast.layout import (
     FAIL,
     FIELD_PREFIX,
     FIELD_PREFIX_LENGTH,
+    FIELD_PREFIX_ROUNDS,
     FIELD_PREFIX_TAIL,
+    FIELD_PREFIX_TAIL_MASK,
 )
-from stream_learner.core.machine.hashing import P5, avalanche, not_zero, take_byte, take_half, take_word, xxh64_at
+from stream_learner.core.machine.hashing import (
+    P1,
+    P4,
+    P5,
+    avalanche,
+    not_zero,
+    rotate_left,
+    take_byte,
+    take_half,
+    take_word,
+    xxh64_at,
+)
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import (
     load_byte,
@@ -30,6 +43,8 @@ from stream_learner.core.machine.memory import (
 )
 
 QUOTE, BACKSLASH = 0x22, 0x5C
+SHORT = 32
+"""XXH64 takes fewer bytes than these word by word."""
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
@@ -37,6 +52,7 @@ _BYTE = np.uint64(0xFF)
 _0 = np.uint64(0)
 _8 = np.uint64(8)
 _16 = np.uint64(16)
+_27 = np.uint64(27)
 _32 = np.uint64(32)
 
 _HEX = np.full(256, -1, np.int64)
@@ -230,34 +246,30 @@ def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take_prefix(state, prefix, length):  # type: ignore[no-untyped-def]
-    """XXH64's steps for the one to three whole words of a prefix."""
-    state = take_word(state, load_u64(prefix))
-    if length >= 16:
-        state = take_word(state, load_u64(prefix + 8))
-        if length >= 24:
-            state = take_word(state, load_u64(prefix + 16))
-    return state
+def _take_round(state, field, at):  # type: ignore[no-untyped-def]
+    """XXH64's step for a whole word of the prefix."""
+    return rotate_left(state ^ load_u64(field + FIELD_PREFIX_ROUNDS + at), _27) * P1 + P4
 
 
 @inlined
-def category_key(context, field, text, length, even):  # type: ignore[no-untyped-def]
-    """The key `XXH64(name=text)`. The 7 bytes before the text must be readable; they do not count.
+def short_key(field, text, length, even):  # type: ignore[no-untyped-def]
+    """The key `XXH64(name=text)` of fewer than 32 bytes. The 7 bytes before the text must be readable.
 
-    The whole words of the prefix come from the pool. Its last bytes are laid over the bytes before the text, so that
-    the rest of the hash reads whole words of the record.
+    The prefix's last bytes are laid over the bytes before the text, so that the rest of the hash reads whole words of
+    the record.
     """
     prefix_length = load_i64(field + FIELD_PREFIX_LENGTH)
-    total = prefix_length + length
-    if total >= 32:
-        return not_zero(_hash_long(context, field, text, length))
-    state = P5 + np.uint64(total)
+    state = P5 + np.uint64(prefix_length + length)
     if prefix_length >= 8:
-        state = _take_prefix(state, load_i64(context + CTX_POOL) + load_i64(field + FIELD_PREFIX), prefix_length)
+        state = _take_round(state, field, 0)
+        if prefix_length >= 16:
+            state = _take_round(state, field, 8)
+            if prefix_length >= 24:
+                state = _take_round(state, field, 16)
         prefix_length &= 7
     at = text - prefix_length
     left = prefix_length + length
-    word = (load_u64(at) & (_ALL << np.uint64(8 * prefix_length))) | load_u64(field + FIELD_PREFIX_TAIL)
+    word = (load_u64(at) & load_u64(field + FIELD_PREFIX_TAIL_MASK)) | load_u64(field + FIELD_PREFIX_TAIL)
     if left >= 8:
         state = take_word(state, word)
         word = load_u64(at + 8)
@@ -268,3 +280,11 @@ def category_key(context, field, text, length, even):  # type: ignore[no-untyped
                 state = take_word(state, word)
                 word = load_u64(at + 24)
     return not_zero(avalanche(_take_tail(state, word, left & 7, even)))
+
+
+@inlined
+def category_key(context, field, text, length, even):  # type: ignore[no-untyped-def]
+    """The key `XXH64(name=text)`. The 7 bytes before the text must be readable."""
+    if load_i64(field + FIELD_PREFIX_LENGTH) + length >= SHORT:
+        return not_zero(_hash_long(context, field, text, length))
+    return short_key(field, text, length, even)

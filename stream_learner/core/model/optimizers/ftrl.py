@@ -30,11 +30,9 @@ from stream_learner.core.machine.memory import (
     address_of,
     load_f64,
     load_f64_at,
-    load_i64,
     load_u16,
     store_f64,
     store_f64_at,
-    store_i64,
 )
 from stream_learner.core.model.losses import LOGISTIC, label_read, margin_read, slope
 from stream_learner.core.model.optimizers.base import Optimizer
@@ -56,17 +54,11 @@ from stream_learner.core.model.optimizers.lanes import (
 )
 from stream_learner.core.model.optimizers.record import RECORD_FIELDS, is_learned, label_range, opened, set_label_range
 from stream_learner.core.model.optimizers.settings import L1, L2, Alpha, Beta
-from stream_learner.core.model.table.kernels import (
-    AHEAD,
-    Resolver,
-    ask_for_row,
-    columns_at,
-    copy_columns,
-    find_or_insert,
-    row_bytes,
-)
+from stream_learner.core.model.table.kernels import Resolver, ask_for_first, resolve_some
 
 _INVERSE_ALPHA, _BETA, _L1, _L2 = range(4)
+_AT_ONCE: Final = 64
+"""So many rows are found before their weights are computed."""
 _LARGEST: Final = float(np.finfo(np.float64).max)
 
 
@@ -89,23 +81,18 @@ def _weights(columns: int, count: int, parameters: int, out: int) -> None:
 
 
 @kernel
-def _complete(row: int, parameters: int) -> bool:
-    """Fill w and sqrt n of a local row whose z and n are there; returns whether w is not 0."""
+def _prepare(local: int, count: int, parameters: int) -> int:
+    """Fill w and sqrt n of local rows whose z and n are there; returns how many weights are not 0."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
     l1, l2 = load_f64(parameters + 8 * _L1), load_f64(parameters + 8 * _L2)
-    root_n = np.sqrt(load_f64_at(row, 16))
-    w = _weight(load_f64_at(row, 8), root_n, inverse_alpha, beta, l1, l2)
-    store_f64_at(row, 0, w)
-    store_f64_at(row, 24, root_n)
-    return w != 0.0
-
-
-@kernel
-def _prepare(local: int, count: int, parameters: int) -> int:
-    """Complete local rows; returns the number of non-zero weights."""
     nonzero = 0
     for i in range(count):
-        nonzero += _complete(local + LOCAL_BYTES * i, parameters)
+        o = LOCAL_BYTES * i
+        root_n = np.sqrt(load_f64_at(local, o + 16))
+        w = _weight(load_f64_at(local, o + 8), root_n, inverse_alpha, beta, l1, l2)
+        store_f64_at(local, o, w)
+        store_f64_at(local, o + 24, root_n)
+        nonzero += w != 0.0
     return nonzero
 
 
@@ -113,25 +100,20 @@ def _prepare(local: int, count: int, parameters: int) -> int:
 def _resolve(
     directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, parameters: int
 ) -> tuple[int, int]:
-    """`table.kernels.resolve` and `_prepare` in one pass: how many keys were done, and how many of them have a weight.
+    """`table.kernels.resolve`, and `_prepare` while local rows are in the first cache.
 
-    The arithmetic is done while the processor waits for the memory of the rows.
+    Returns how many keys were done, and how many of them have a weight.
     """
-    size = row_bytes(len(shape))
-    nonzero = 0
-    for i in range(count + AHEAD):
-        if i < count:
-            store_i64(rows + 8 * i, ask_for_row(directory, load_i64(keys + 8 * i), size))
-        done = i - AHEAD
-        if done < 0:
-            continue
-        row = find_or_insert(directory, load_i64(keys + 8 * done), load_i64(rows + 8 * done), shape)
-        if row == 0:
-            return done, nonzero
-        store_i64(rows + 8 * done, row)
-        copy_columns(columns_at(row), columns_at(local + LOCAL_BYTES * done), shape)
-        nonzero += _complete(local + LOCAL_BYTES * done, parameters)
-    return count, nonzero
+    ask_for_first(directory, keys, count, shape, rows)
+    done = nonzero = 0
+    while done < count:
+        last = min(done + _AT_ONCE, count)
+        end = resolve_some(directory, keys, done, last, count, shape, rows, local, LOCAL_BYTES)
+        nonzero += _prepare(local + LOCAL_BYTES * done, end - done, parameters)
+        if end < last:
+            return end, nonzero
+        done = end
+    return done, nonzero
 
 
 @inlined

@@ -11,12 +11,10 @@ from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
     load_byte,
     load_i64,
-    load_u64,
     prefetch_for_write,
     store_i64,
-    store_u64,
 )
-from stream_learner.core.model.digest import row_digest_change
+from stream_learner.core.model.digest import CHANGES_AT_ONCE, digest_changes, hold_change
 from stream_learner.core.model.table.kernels import NEVER, columns_at, copy_columns, touched_at
 
 _AHEAD = 48
@@ -31,7 +29,15 @@ def _last_unlisted(since: int, tick: int) -> int:
 
 @kernel
 def write_back(
-    rows: int, count: int, shape: tuple[int, ...], local: int, local_bytes: int, tick: int, since: int, lists: int
+    rows: int,
+    count: int,
+    shape: tuple[int, ...],
+    local: int,
+    local_bytes: int,
+    tick: int,
+    since: int,
+    lists: int,
+    held_changes: int,
 ) -> int:
     """Carry changed columns from local rows to the table's, and list the keys of the rows that changed.
 
@@ -45,7 +51,7 @@ def write_back(
     first_since, second_since = _last_unlisted(load_i64(since), tick), _last_unlisted(load_i64(since + 8), tick)
     first_end, second_end = load_i64(lists), load_i64(lists + 8)
     grown = np.uint64(0)
-    fresh = nonzero = 0
+    fresh = nonzero = held = 0
     for i in range(count):
         if i + _AHEAD < count:
             prefetch_for_write(load_i64(rows + 8 * (i + _AHEAD)))
@@ -57,13 +63,17 @@ def write_back(
             change |= load_i64(columns_at(row) + 8 * c) ^ load_i64(source + 8 * c)
         if change == 0:
             continue
-        key = load_u64(row)
-        grown += row_digest_change(key, columns_at(row), source, shape)
+        if held == CHANGES_AT_ONCE:
+            grown += digest_changes(held_changes, held, shape)
+            held = 0
+        key = load_i64(row)
+        hold_change(held_changes, held, key, columns_at(row), source, shape)
+        held += 1
         copy_columns(source, columns_at(row), shape)
         touched = load_i64(touched_at(row, ncols))
-        store_u64(first_end, key)
+        store_i64(first_end, key)
         first_end += 8 * (touched <= first_since)
-        store_u64(second_end, key)
+        store_i64(second_end, key)
         second_end += 8 * (touched <= second_since)
         fresh += touched < 0
         store_i64(touched_at(row, ncols), tick)
@@ -71,7 +81,7 @@ def write_back(
     store_i64(lists + 8, second_end)
     store_i64(lists + 16, load_i64(lists + 16) + fresh)
     store_i64(lists + 24, load_i64(lists + 24) + nonzero)
-    return grown
+    return grown + digest_changes(held_changes, held, shape)
 
 
 @kernel

@@ -33,6 +33,7 @@ from stream_learner.core.model.table.regions import (
     Generation,
     SubTables,
     growth_of,
+    next_rows,
 )
 
 KEPT: Final = 0.75
@@ -65,7 +66,7 @@ class BoundedSubTables(SubTables):
         for sub in map(int, np.flatnonzero(needed > self.directory[ALLOWED])):
             fits_next = self._waiting[sub] and needed[sub] <= self._next.directory[ALLOWED, sub]
             if not fits_next and not self._last:
-                self._begin_generation(needed * growth_of(needed))
+                self._begin_generation(next_rows(needed))
             if self._waiting[sub]:
                 self._move(sub)
             if needed[sub] > self.directory[ALLOWED, sub]:

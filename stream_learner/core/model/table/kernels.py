@@ -48,7 +48,7 @@ USED: Final = 4
 NEVER: Final = -1
 """`touched` of a row that was inserted but never changed."""
 
-AHEAD = 24
+AHEAD = 32
 """So many keys ahead of the one that it works on, a loop asks for the memory of its row."""
 _CACHE_LINE = 64
 
@@ -170,16 +170,20 @@ def _insert(directory: int, key: int, row: int, shape: tuple[int, ...], within: 
 
 
 @kernel
-def ask_for_row(directory: int, key: int, size: int) -> int:
-    """Ask for the memory of a key's home slot and of the slots after it; returns the address of the home slot."""
+def _ask_for_row(directory: int, key: int, size: int) -> int:
+    """Ask for the memory of a key's home slot and of the slots after it; returns the address of the home slot.
+
+    A row that lies beyond these three lines is rare, and costs as much as many that do not.
+    """
     home = _home(directory, key, size)
     prefetch_for_write(home)
     prefetch_for_write(home + _CACHE_LINE)
+    prefetch_for_write(home + 2 * _CACHE_LINE)
     return home
 
 
 @kernel
-def find_or_insert(directory: int, key: int, home: int, shape: tuple[int, ...]) -> int:
+def _find_or_insert(directory: int, key: int, home: int, shape: tuple[int, ...]) -> int:
     """The row of a key, made if there is none; 0 if it cannot be.
 
     Most rows lie in one of the first three slots, which are looked at without a branch: the processor cannot foresee
@@ -193,6 +197,42 @@ def find_or_insert(directory: int, key: int, home: int, shape: tuple[int, ...]) 
 
 
 @kernel
+def ask_for_first(directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int) -> None:
+    """Ask for the memory of the first rows that `resolve_some` will look at."""
+    for i in range(min(count, AHEAD)):
+        store_i64(rows + 8 * i, _ask_for_row(directory, load_i64(keys + 8 * i), row_bytes(len(shape))))
+
+
+@kernel
+def resolve_some(
+    directory: int,
+    keys: int,
+    first: int,
+    last: int,
+    count: int,
+    shape: tuple[int, ...],
+    rows: int,
+    local: int,
+    local_bytes: int,
+) -> int:
+    """`resolve` for the keys first .. last - 1 of `count`, once those before are done; returns the key it ended at.
+
+    The memory of the first rows has been asked for (`ask_for_first`).
+    """
+    size = row_bytes(len(shape))
+    for i in range(first, last):
+        if i + AHEAD < count:
+            store_i64(rows + 8 * (i + AHEAD), _ask_for_row(directory, load_i64(keys + 8 * (i + AHEAD)), size))
+        row = _find_or_insert(directory, load_i64(keys + 8 * i), load_i64(rows + 8 * i), shape)
+        if row == 0:
+            return i
+        store_i64(rows + 8 * i, row)
+        if local != 0:
+            copy_columns(columns_at(row), columns_at(local + i * local_bytes), shape)
+    return last
+
+
+@kernel
 def resolve(
     directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, local_bytes: int
 ) -> int:
@@ -200,22 +240,10 @@ def resolve(
 
     Local rows are `local_bytes` apart; local = 0 copies nothing. Returns how many keys were done: fewer than `count`
     when a sub-table has run out of spare slots at that key. The caller has made sure that rows used stay below the
-    capacity. FTRL-Proximal has a kernel of its own that does the same.
+    capacity.
     """
-    size = row_bytes(len(shape))
-    for i in range(count + AHEAD):
-        if i < count:
-            store_i64(rows + 8 * i, ask_for_row(directory, load_i64(keys + 8 * i), size))
-        done = i - AHEAD
-        if done < 0:
-            continue
-        row = find_or_insert(directory, load_i64(keys + 8 * done), load_i64(rows + 8 * done), shape)
-        if row == 0:
-            return done
-        store_i64(rows + 8 * done, row)
-        if local != 0:
-            copy_columns(columns_at(row), columns_at(local + done * local_bytes), shape)
-    return count
+    ask_for_first(directory, keys, count, shape, rows)
+    return resolve_some(directory, keys, 0, count, count, shape, rows, local, local_bytes)
 
 
 @kernel

@@ -10,7 +10,7 @@ itself, and the memory that they leave is given back:
 
 Hashed keys fill all sub-tables alike, so all would be full at the same moment. Therefore their sizes rise from the
 first to the last within a generation, by the same quarter: they get full one after the other, evenly over the life of
-the generation. So growth costs the move of one sub-table at a time.
+the generation. So growth costs the move of one sub-table at a time. Small tables grow by more than a quarter.
 """
 
 from __future__ import annotations
@@ -38,20 +38,28 @@ GROWTH: Final = 1.25
 SMALL_GROWTH: Final = 1.5
 SMALL_ROWS: Final = 1 << 20
 """Below so many rows a table grows by a half instead: moving rows costs more there than memory does."""
+YOUNG_GROWTH: Final = 3.0
+YOUNG_ROWS: Final = 1 << 17
+"""Below so many rows a generation has room for three times as many: a new model learns its first features fast."""
 EXPECTED_SLACK: Final = 1.02
 SMALLEST_CAPACITY: Final = 16
 SPARE_SLOTS: Final = 64
 LEAST_RELEASED_BYTES: Final = 64 * 1024
+HUGE_PAGE_BYTES: Final = 2 << 20
 
 
 class Region:
     """Zeroed memory from the system: one anonymous mapping, given back when the object is collected."""
 
     def __init__(self, size_bytes: int) -> None:
-        self._mapping = mmap.mmap(-1, size_bytes, **_PRIVATE)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            _advise(self._mapping, mmap.MADV_HUGEPAGE, 0, size_bytes)
-        self.address = int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
+        """A region that has room for huge pages begins with one; what is mapped before it is never touched."""
+        huge_bytes = size_bytes // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        self._mapping = mmap.mmap(-1, size_bytes + (HUGE_PAGE_BYTES if huge_bytes else 0), **_PRIVATE)
+        self._begin = int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
+        start = -self._begin % HUGE_PAGE_BYTES if huge_bytes else 0
+        if huge_bytes and hasattr(mmap, "MADV_HUGEPAGE"):
+            _advise(self._mapping, mmap.MADV_HUGEPAGE, start, huge_bytes)
+        self.address = self._begin + start
 
     def release(self, address: int, size_bytes: int) -> None:
         """Give the pages that lie within a part back to the system, where it can take them. Their content is lost.
@@ -60,7 +68,7 @@ class Region:
         """
         if size_bytes < LEAST_RELEASED_BYTES:
             return
-        start = address - self.address
+        start = address - self._begin
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (start + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if last <= first or not hasattr(mmap, "MADV_DONTNEED"):
@@ -103,8 +111,13 @@ class Generation:
 
 
 def growth_of(rows: NDArray[Any]) -> float:
-    """By what factor a table grows whose sub-tables have int64[256] rows."""
+    """The factor between the smallest and the largest sub-table of a generation for int64[256] rows."""
     return SMALL_GROWTH if float(rows.sum()) < SMALL_ROWS else GROWTH
+
+
+def next_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """How many rows the next generation has room for, of a table that must have room for int64[256] rows."""
+    return rows * (YOUNG_GROWTH if float(rows.sum()) < YOUNG_ROWS else growth_of(rows))
 
 
 class SubTables:
@@ -139,7 +152,7 @@ class SubTables:
         needed = self.used + incoming
         for sub in map(int, np.flatnonzero(needed > self.directory[ALLOWED])):
             if not self._waiting[sub] or needed[sub] > self._next.directory[ALLOWED, sub]:
-                self._begin_generation(needed * growth_of(needed))
+                self._begin_generation(next_rows(needed))
             if self._waiting[sub]:
                 self._move(sub)
 

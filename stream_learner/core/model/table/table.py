@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.memory import address_of
+from stream_learner.core.model.digest import changes_bytes
 from stream_learner.core.model.table import changes, kernels
 from stream_learner.core.model.table.kernels import NEVER, SUB_TABLES, Resolver
 from stream_learner.core.model.table.regions import SubTables
@@ -79,6 +80,8 @@ class WeightTable:
         self._directory = address_of(self._tables.directory)
         self._incoming_at, self._since_at = address_of(self._incoming), address_of(self._since)
         self._ends_at = address_of(self._ends)
+        self._held_changes = np.empty(changes_bytes(ncols), np.uint8)
+        self._held_changes_at = address_of(self._held_changes)
 
     @property
     def bytes(self) -> int:
@@ -137,7 +140,8 @@ class WeightTable:
             self._ends[which] = listed.room_for(count)
         self._ends[2:] = self.count, 0
         self._last_tick = tick
-        grown = changes.write_back(rows, count, self._shape, local, local_bytes, tick, self._since_at, self._ends_at)
+        places = self._since_at, self._ends_at, self._held_changes_at
+        grown = changes.write_back(rows, count, self._shape, local, local_bytes, tick, *places)
         self._digest = (self._digest + int(grown)) & _MASK
         for which, listed in enumerate(self._changes):
             listed.appended_to(int(self._ends[which]))

@@ -33,7 +33,7 @@ from stream_learner.version import __version__
 
 TURN_S = 0.2
 LOOP_LIMIT_S = 20.0
-"""An event loop that has not turned for so long hangs. It turns ten times a second unless the machine is starved."""
+"""An event loop that has not turned for so long hangs. It turns every second unless the machine is starved."""
 
 Tell = Callable[[int], None]
 """Is called with the port on which the process answers `/metrics` and `/readyz`."""

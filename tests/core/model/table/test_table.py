@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import random
 
 import numpy as np
@@ -144,6 +146,20 @@ def test_a_hint_of_what_will_be_loaded_changes_no_row(before: int, after: int, e
     assert all_rows(table) == {**first, **second}
 
 
+@pytest.mark.parametrize("size_bytes", [regions.HUGE_PAGE_BYTES, 3 * regions.HUGE_PAGE_BYTES + mmap.PAGESIZE])
+def test_a_large_region_begins_with_a_huge_page(size_bytes: int) -> None:
+    """All of it is zero, and what is given back is zero again."""
+    region = regions.Region(size_bytes)
+    assert region.address % regions.HUGE_PAGE_BYTES == 0
+    numbers = np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(region.address))
+    assert not numbers.any()
+    numbers[:] = 1
+    half = size_bytes // mmap.PAGESIZE // 2 * mmap.PAGESIZE
+    region.release(region.address, half)
+    assert not numbers[:half].any()
+    assert numbers[half:].all()
+
+
 def test_growth_keeps_memory_in_proportion() -> None:
     """Rows that come in small batches, in random order, hold at most 56 bytes each; the load never passes 0.8."""
     table = WeightTable(2)
@@ -232,6 +248,22 @@ def test_the_digest_kept_is_the_digest_of_all_rows(ticks: list[dict[int, float]]
         mix(mix(key) ^ int(np.float64(value).view(np.uint64))) for key, value in values.items() if value != 0.0
     )
     assert table.rows_digest == table.rows_digest_full() == expected % (1 << 64)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 128, 200])
+@pytest.mark.parametrize("ncols", [1, 2, 5])
+def test_the_digest_covers_every_row_that_a_record_changes(count: int, ncols: int) -> None:
+    """Whatever the number of rows; among them some that stay as they are, and some that go back to zero."""
+    table = WeightTable(ncols)
+    first = {key << 40: (tuple(float(key + c) for c in range(ncols)), 0) for key in range(1, count + 1)}
+    change(table, first, 1)
+    assert table.rows_digest == table.rows_digest_full() != 0
+    second = {
+        key: ((0.0,) * ncols if i % 5 == 1 else columns, 0) for i, (key, (columns, _)) in enumerate(first.items())
+    }
+    second |= dict.fromkeys(list(first)[2::3], ((0.5,) * ncols, 0))
+    change(table, second, 2)
+    assert table.rows_digest == table.rows_digest_full()
 
 
 def test_loading_a_row_again_replaces_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import threading
 from collections.abc import Iterator
@@ -151,3 +152,30 @@ def client_of(server: Server | int, credentials: Any = None) -> Iterator[Client]
         made = grpc.secure_channel(address, credentials, options=own)
     with made as channel:
         yield Client(channel)
+
+
+@contextmanager
+def calls_that_read_nothing(server: Server, method: str, body: bytes, *, count: int) -> Iterator[None]:
+    """Calls on a connection that lets the server send no data: frames of HTTP/2, written by hand."""
+    port = server.config.serve.grpc_port
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/inference.GRPCInferenceService/{method}",
+        ":authority": f"127.0.0.1:{port}",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(b"\0" + bytes([len(n)]) + n.encode() + bytes([len(v)]) + v.encode() for n, v in headers.items())
+    message = b"\0" + struct.pack(">I", len(body)) + body
+    no_window = struct.pack(">HI", 4, 0)
+    sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, no_window)
+    for stream in range(1, 2 * count, 2):
+        sent += _frame(1, 4, stream, block) + _frame(0, 1, stream, message)
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(sent)
+        yield
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload

@@ -242,6 +242,7 @@ def test_who_connects_at_the_last_moment_is_answered(published: Published, monke
 def test_a_loop_that_hangs_is_not_live(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """The telemetry port says so, from a thread of its own, and takes it back when the loop turns again."""
     monkeypatch.setattr("stream_learner.roles.scorer.serve.process.LOOP_LIMIT_S", 0.5)
+    monkeypatch.setattr("stream_learner.adapters.http.thread._TURN_S", 0.1)
     gate = Gate()
 
     def health() -> tuple[int, str]:

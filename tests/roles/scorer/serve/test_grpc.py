@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,20 @@ from stream_learner import Scorer
 from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.errors import ConfigError, PortInUse
 from stream_learner.roles.scorer.serve.served_name import ServedName
+from tests.cli_e2e.commands import started
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
 from tests.cli_e2e.world import free_port
 from tests.roles.scorer.serve.clients import Gate
 from tests.roles.scorer.serve.conftest import WEIGHTS
-from tests.roles.scorer.serve.grpc_client import Client, client_of, decoded, encoded, infer_request
+from tests.roles.scorer.serve.grpc_client import (
+    Client,
+    calls_that_read_nothing,
+    client_of,
+    decoded,
+    encoded,
+    infer_request,
+)
 from tests.roles.scorer.serve.running import Server, config_of, serve_command, serving
 from tests.roles.scorer.serve.test_token_and_tls import make_certificate, replace
 from tests.waiting import patience, wait_until
@@ -295,6 +304,62 @@ def test_told_to_stop_it_first_is_not_ready_and_answers(published: Published) ->
             found.append(is_ready(client))
         assert code == "UNAVAILABLE" and False in found
         assert command.process.wait(patience()) == 0
+
+
+def test_a_client_that_has_its_answers_loses_none_when_the_server_ends(published: Published) -> None:
+    """Each call is answered until nobody listens any more, also on a connection that is always busy."""
+    port, request = free_port(), infer_request(published.world.model, [b"{}"])
+
+    def call_on(ended_with: list[tuple[str, str]]) -> None:
+        with client_of(port) as client:
+            while (found := client.refusal("ModelInfer", request))[0] == "OK":
+                pass
+            ended_with.append(found)
+
+    with serve_command(published.world, f"serve.grpc_port={port}", "serve.drain=1s") as (command, _):
+        with client_of(port) as client:
+            wait_until(lambda: client.refusal("ModelInfer", request)[0] == "OK")
+        ended_with: list[tuple[str, str]] = []
+        clients = [threading.Thread(target=call_on, args=(ended_with,)) for _ in range(6)]
+        for each in clients:
+            each.start()
+        command.process.terminate()
+        for each in clients:
+            each.join()
+        assert command.process.wait(patience()) == 0
+    assert [code for code, _ in ended_with] == ["UNAVAILABLE"] * 6
+    assert all("connect" in reason for _, reason in ended_with), ended_with
+
+
+def test_who_sends_no_message_or_reads_no_answer_is_cut_off(published: Published) -> None:
+    """After twice serve.request_timeout; until then they hold places, and others are refused."""
+    config = config_of(published.world, grpc_port=free_port(), max_concurrency=4, request_timeout="500ms")
+    with serving(config) as server, client_of(server) as client:
+        request = infer_request(server.model, [b"{}"] * 1_000)
+
+        def is_refused() -> bool:
+            return client.refusal("ModelInfer", request)[0] == "RESOURCE_EXHAUSTED"
+
+        silent = client.without_message("ModelInfer")
+        with calls_that_read_nothing(server, "ModelInfer", request, count=4):
+            wait_until(is_refused)
+            wait_until(lambda: not is_refused())
+        wait_until(silent.done)
+        assert silent.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+def test_a_port_of_another_program_is_refused_to_several_workers(published: Published) -> None:
+    """They may share it with each other only."""
+    port = free_port()
+    with (
+        serve_command(published.world, f"serve.grpc_port={port}", "serve.workers=2", "serve.drain=0s"),
+        client_of(port) as client,
+    ):
+        wait_until(lambda: is_ready(client))
+        settings = ("serve.host=127.0.0.1", f"serve.port={free_port()}", f"serve.grpc_port={port}", "serve.workers=2")
+        given = [part for one in settings for part in ("--set", one)]
+        with started("serve", "-c", published.world.file, *given) as second:
+            assert second.process.wait(patience()) == PortInUse.exit_code
 
 
 def test_several_workers_share_the_port(published: Published) -> None:
