@@ -254,12 +254,14 @@ class ReaderPool:
     def _take(self, count: int, timeout_s: float) -> bool:
         """Take at most `count` messages from the common queue. Returns whether any came."""
         before_bytes, records = self.held_bytes, 0
-        came = False
+        came, unreachable = False, self._unreachable
         for run in self._consume(count, timeout_s):
             came = True
             self._share_out(run)
             records += len(run.records or ())
         if self.held_bytes > before_bytes:
+            if self._unreachable is unreachable:  # else it was reported behind these records
+                self._unreachable = None
             self._mean_bytes = max((self.held_bytes - before_bytes) // records, RECORD_BYTES)
         self._came |= came
         return came
@@ -281,9 +283,7 @@ class ReaderPool:
         """
         reader = self._readers.get(run.partition)
         if reader is not None:
-            taken = reader.take_in(run)
-            self.held_bytes += taken
-            self._unreachable = None if taken else self._unreachable
+            self.held_bytes += reader.take_in(run)
         elif run.partition < 0 and run.error is not None and run.error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             self._reported = run.error
 

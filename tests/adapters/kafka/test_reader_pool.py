@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from stream_learner.adapters.kafka import (
@@ -19,6 +20,7 @@ from stream_learner.adapters.kafka import (
     ReaderPools,
     Wake,
 )
+from stream_learner.adapters.kafka.runs import Run
 from stream_learner.adapters.kafka.shared_reader import SharedReader
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, TopicMissing
 from tests.adapters.kafka.kafka_help import append, open_transaction, raises_within, read, read_to, transaction, until
@@ -272,6 +274,26 @@ def test_brokers_out_of_reach_are_said_once_to_whoever_reads_first(packed: bool)
         for reader in (one, other):
             error = raises_within(BrokerUnreachable, lambda reader=reader: reader.read(1, 0.05))  # type: ignore[misc]
             assert "127.0.0.1:1" in str(error)
+
+
+def test_brokers_that_went_behind_the_last_records_are_said_after_them(
+    kafka_settings: KafkaSettings, full: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client tells of it once, in the call that gives the records that were fetched before."""
+    pool = ReaderPool(kafka_settings, full, packed=packed)
+    consume = pool._consume
+
+    def consume_last(count: int, timeout_s: float) -> Iterator[Run]:
+        found = list(consume(count, timeout_s))
+        if any(run.records is not None for run in found):
+            monkeypatch.setattr(pool, "_consume", lambda count, timeout_s: iter(()))
+            pool._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "all brokers are down"))
+        return iter(found)
+
+    monkeypatch.setattr(pool, "_consume", consume_last)
+    with pool.open(0, 0) as reader:
+        assert until(lambda: reader.read(10_000, 0.05)) is not None
+        raises_within(BrokerUnreachable, lambda: reader.read(10_000, 0.05))
 
 
 def test_records_wake_a_thread_that_waits(kafka_settings: KafkaSettings, topics: MakeTopic) -> None:
