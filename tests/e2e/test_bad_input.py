@@ -130,11 +130,12 @@ def test_a_dead_letter_topic_that_takes_no_letters_stops_the_joiner(make_site: M
 
 
 def set_topic(site: Site, topic: str, name: str, value: str) -> None:
-    """Change a setting of a topic."""
+    """Change a setting of a topic, and wait until the broker says so."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for answer in site.plain_admin.incremental_alter_configs([resource]).values():
         answer.result()
+    wait_until(lambda: site.admin.describe([topic], with_configs=True)[topic].configs[name] == value, "it is set")
 
 
 @pytest.mark.parametrize("side", ["impressions", "clicks"])
