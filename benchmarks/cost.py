@@ -19,7 +19,7 @@ CLICK_SHARE = 0.02
 FEATURES = 40
 """Features of an example, the bias included."""
 DECODE_CYCLES = 32
-"""Cycles that a field takes to decode now: the chain from field to field, which a prototype did in 38, is no longer it."""
+"""Cycles that a field takes to decode now; the chain from field to field, which a prototype did in 38, is broken up."""
 FOLD_CYCLES = 14
 """Cycles that a feature takes to fold from the second cache: 160 to 210 ns for 40 at 3.2 GHz, seen in a prototype."""
 INPUT_PASSES = 4
