@@ -142,13 +142,13 @@ class ReaderPool:
         """Three quarters of the memory are for held records, an eighth for librdkafka's queue, an eighth for a fetch.
 
         A fetch takes at most an eighth of a partition's share: what is on its way when the partition is set aside is
-        fetched again later. A fetch that waits for records holds up a partition that is assigned meanwhile, so it
-        waits for less than librdkafka's half second where there are several.
+        fetched again later. A fetch that waits for records holds up a partition that is assigned meanwhile, and whoever
+        reads up to an end hears of it after such a wait, so it waits for less than librdkafka's half second.
         """
         of_each = buffer_bytes // (16 * max(partitions, 1))
         defaults = {
             "fetch.queue.backoff.ms": "20",
-            "fetch.wait.max.ms": "100" if partitions > 1 else "500",
+            "fetch.wait.max.ms": "100",
             "fetch.message.max.bytes": str(min(max(of_each, MIN_FETCH_BYTES), MAX_FETCH_BYTES)),
             "fetch.max.bytes": str(max(buffer_bytes // 8, int(self.settings.get("message.max.bytes", MESSAGE_BYTES)))),
         }
