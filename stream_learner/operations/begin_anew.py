@@ -172,7 +172,8 @@ class _BeginAnew:
         planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}
         passed = [one.passed for one in planned.values() if one is not None]
         added = [p for p in lacking if found[p].mark is None]
-        planned |= {p: self._plan_added(topics, tails[p], found[p], min(passed)) for p in added if passed}
+        clicks_lost = any(_are_clicks_lost(topics, one) for one in found.values())
+        planned |= {p: self._plan_added(topics, tails[p], found[p], min(passed), clicks_lost) for p in added if passed}
         if self._request.write:
             # Step 3: the marks of partitions that have one.
             self._refuse_members()
@@ -278,10 +279,12 @@ class _BeginAnew:
         mark = self._mark(topics, last.partition, last.id, last.last_tick + 1, *sides)
         return _Partition(tail, accepted, last, mark, *sides)
 
-    def _plan_added(self, topics: _Topics, tail: LogTail, accepted: Accepted, tick: int) -> _Partition:
+    def _plan_added(
+        self, topics: _Topics, tail: LogTail, accepted: Accepted, tick: int, clicks_lost: bool
+    ) -> _Partition:
         """The first mark of a partition, with `tick` as its last. Nothing that the partition holds was ever taken."""
         partition = tail.partition
-        beginning = self._beginning_grown(topics, partition)
+        beginning = self._beginning_grown(topics, partition, clicks_lost=clicks_lost)
         where = f"{topics.log.name} partition {partition}"
         sides = (
             self._side(topics.impressions, topics.impressions.id, 0, beginning.impression, where, partition),
@@ -295,9 +298,9 @@ class _BeginAnew:
         point = None if accepted.resume is None else accepted.resume.resume
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
         has_moved = point is not None and point.partitions != topics.log.partitions
-        clicks_lost = ids[1] not in (None, topics.clicks.id)
+        clicks_lost = _are_clicks_lost(topics, accepted)
         beginning = (
-            self._beginning_grown(topics, last.partition)
+            self._beginning_grown(topics, last.partition, clicks_lost=clicks_lost)
             if has_moved
             else self._beginning(topics, last, clicks_lost=clicks_lost)
         )
@@ -306,16 +309,17 @@ class _BeginAnew:
             self._side(topics.clicks, ids[1], last.first_click, beginning.click, where, last.partition),
         )
 
-    def _beginning_grown(self, topics: _Topics, partition: int) -> StartOffsets:
+    def _beginning_grown(self, topics: _Topics, partition: int, *, clicks_lost: bool) -> StartOffsets:
         """The start that the request names, with the clicks that may be ahead of the first impressions.
 
         Clicks are asked for first. Else, at the end of both topics, an impression could be taken and its click left
-        out.
+        out. clicks_lost: as for `_beginning`.
         """
         names, where = (topics.impressions.name, topics.clicks.name), self._request.where
         ahead = max(where - self._config.join.skew_ms, 0) if isinstance(where, int) else where
         click = StartRule(self._admin.offsets, ahead).of(*names, partition).click
-        return StartRule(self._admin.offsets, where).of(*names, partition)._replace(click=click)
+        start = StartRule(self._admin.offsets, where).of(*names, partition, clicks_lost=clicks_lost)
+        return start._replace(click=click)
 
     def _beginning(self, topics: _Topics, last: Mark, *, clicks_lost: bool) -> StartOffsets:
         """The start that the request names, as for a new log.
@@ -466,6 +470,12 @@ def _accepted(tail: LogTail, hint: Hint | None) -> Accepted:
         return next(one for one in tail.find(hint, to_resume=False) if one is not None)
     finally:
         tail.close()
+
+
+def _are_clicks_lost(topics: _Topics, accepted: Accepted) -> bool:
+    """Whether the topic of the clicks was made anew since the last resume point."""
+    point = None if accepted.resume is None else accepted.resume.resume
+    return point is not None and point.click_topic_id not in (None, topics.clicks.id)
 
 
 def _partitions_of(accepted: Accepted) -> int | None:

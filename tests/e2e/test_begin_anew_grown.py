@@ -28,6 +28,7 @@ from tests.e2e.checks import balance_of
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.e2e.test_lost_disk import copied
+from tests.e2e.test_refusals import remake
 from tests.e2e.test_standby import add_control, members, standby
 from tests.e2e.training_log import plain_examples
 from tests.oracles import loop
@@ -286,6 +287,32 @@ def test_a_standby_that_lived_through_it_takes_over(make_site: MakeSite) -> None
     assert second.learner.digest() == leader.learner.digest()
     assert ended(site, standby(site, "third")) == leader.learner.digest()
     assert_sound(site)
+
+
+def test_impressions_whose_clicks_went_with_their_topic_are_left_behind(joined: Site) -> None:
+    """The clicks' topic was deleted and made with more partitions, and holds those since a time after the moment."""
+    join_first(joined)
+    grow(joined, joined.impressions, joined.config.examples_topic)
+    remake(joined, joined.clicks, AFTER)
+    joined.scenario, joined.partitions = cut(TOGETHER, before=False), AFTER
+    times = sorted(m.timestamp_ms for part in joined.scenario.clicks for m in part)
+    since_ms = times[len(times) // 4]
+    kept = [[m for m in part if m.timestamp_ms >= since_ms] for part in joined.scenario.clicks]
+    joined.scenario = replace(joined.scenario, clicks=kept)
+    joined.produce()
+    rows = begin_anew(joined.config, BeginAnewRequest(MOMENT_MS, write=True))["partitions"]
+    assert all(row["impressions_from"] > 0 for row in rows)
+    with running(joined.joiner()):
+        wait_until(joined.closed, "every partition closed")
+    full = replace(joined.scenario, clicks=cut(TOGETHER, before=False).clicks)
+    every = loop.join_topics(records(full.impressions), records(full.clicks), full.settings)
+    positives_since: list[float] = []
+    for log, row, made in zip(joined.logs(), rows, every, strict=True):
+        since = labels(example for example in log.examples() if example[0] > row["tick"])
+        assert since - labels(plain_examples(made.examples)) == Counter(), "a label that is not true"
+        positives_since.append(sum(label for _, label in since.elements()))
+    assert any(positives_since)
+    assert audit(joined.config, AuditRequest())["sound"]
 
 
 def test_topics_with_other_numbers_are_refused_with_the_way_on(joined: Site) -> None:
