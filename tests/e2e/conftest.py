@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stream_learner.adapters.kafka import ends
 from stream_learner.core.warmup import compile_kernels
 from tests.e2e.site import Site
 from tests.kafka_broker.broker import delete_topics
@@ -21,6 +22,14 @@ MakeSite = Callable[..., Site]
 def _kernels() -> None:
     """Compiled before the first test, so that no test waits for them with a role running."""
     compile_kernels()
+
+
+@pytest.fixture
+def moved_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that gives the joiner a clock and moves it: the joiner's thread that asks for the ends of its inputs
+    sleeps until the next tick's time by that clock, and nothing tells it that the test has moved it.
+    """
+    monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 0.05)
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from tests.e2e.site import COMPACTED, Site, running, wait_until
 from tests.e2e.variants import delete_before, joined_site, make_topics, role, run_until_done, variant
 from tests.scenarios import Message, scenario
 
+pytestmark = pytest.mark.usefixtures("moved_clock")
+
 START_MS = 1_700_000_000_000
 GRACE_MS = 1_000
 

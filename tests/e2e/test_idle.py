@@ -19,6 +19,8 @@ from tests.e2e.training_log import plain_examples
 from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
 
+pytestmark = pytest.mark.usefixtures("moved_clock")
+
 GRACE_MS = 1_000
 STEPS = 12
 CLOSING = {"close_idle": True, "grace": f"{GRACE_MS}ms", "idle_after": "0"}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from stream_learner.roles.joiner.role import JoinerRole
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Message, scenario
+
+pytestmark = pytest.mark.usefixtures("moved_clock")
 
 NOW_MS = 1_700_000_000_000
 MONTH_MS = 30 * 86_400_000

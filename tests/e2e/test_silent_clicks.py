@@ -14,6 +14,8 @@ from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import Message, scenario
 
+pytestmark = pytest.mark.usefixtures("moved_clock")
+
 BEGIN_MS = 1_700_000_000_000
 STEP_MS = 20_000
 GRACE_MS = 1_000

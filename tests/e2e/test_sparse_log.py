@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import running, wait_until
 from tests.scenarios import Message, scenario
+
+pytestmark = pytest.mark.usefixtures("moved_clock")
 
 NOW_MS = 1_700_000_000_000
 TICK_MS = 10_000

@@ -295,8 +295,13 @@ class JoinerRole:
         self._wake.wait(LOOK_ROUND_S if waits else IDLE_S)
 
     def _turn_partitions(self, *, news: bool) -> bool:
-        """Turn the partitions; none while brokers take no records, so that the producer's queue is not filled."""
-        assert self._appender is not None and self._turns is not None
+        """Turn the partitions; none while brokers take no records, so that the producer's queue is not filled.
+
+        First notice whether clicks are silent: new ends of the inputs let the clock close ticks.
+        """
+        assert self._appender is not None and self._turns is not None and self._ends is not None
+        if self._silence is not None:
+            self._silence.look(self._ends.snapshot)
         if self._appender.is_filling:
             return False
         try:
@@ -309,15 +314,10 @@ class JoinerRole:
             raise
 
     def _check_surroundings(self) -> None:
-        """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end.
-
-        Notice when clicks fall silent.
-        """
+        """Stop when a topic was deleted or made anew, or when the brokers refuse to say where partitions end."""
         assert self._topics is not None and self._ends is not None
         self._topics.check()
         self._ends.check()
-        if self._silence is not None:
-            self._silence.look(self._ends.snapshot)
 
     def _deliver(self, *, serve: bool) -> bool:
         """Hand what the brokers acknowledged to the partitions that appended it; returns whether there was anything.
