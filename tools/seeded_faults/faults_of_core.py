@@ -304,6 +304,15 @@ FAULTS = (
         tests=("tests/core/snapshots/test_replica.py", "tests/core/snapshots/test_snapshot_protocol.py"),
     ),
     Fault(
+        name="search-ends-with-its-first-line",
+        area="replica",
+        harm="Features whose line of rows is full count as having no weight.",
+        file="stream_learner/core/snapshots/kernels.py",
+        old="            return weight if at else _ZERO\n        line += LINE\n",
+        new="            return weight if at else _ZERO\n        return _ZERO\n",
+        tests=("tests/core/snapshots/test_replica.py",),
+    ),
+    Fault(
         name="oldest-weight-wins",
         area="replica",
         harm="A scorer that is far behind serves old weights of features that changed several times.",

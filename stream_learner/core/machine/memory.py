@@ -24,6 +24,7 @@ _WIDER = ir.IntType(256)
 _DOUBLE = ir.DoubleType()
 _16_BYTES = ir.VectorType(_BYTE, 16)
 _64_BYTES = ir.VectorType(_BYTE, 64)
+_8_WORDS = ir.VectorType(_WORD, 8)
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -269,6 +270,19 @@ def places_of_byte(typingctx: Any, address: Any, wanted: Any) -> Any:
         return builder.bitcast(builder.icmp_unsigned("==", text, everywhere), _WORD)
 
     return types.uint64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def places_of_word(typingctx: Any, address: Any, wanted: Any) -> Any:
+    """Where among the 8 words at an address one stands, an uint64: one bit for each place."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = builder.load(_pointer(builder, args[0], _8_WORDS), align=1)
+        first = builder.insert_element(_8_WORDS(ir.Undefined), args[1], _FLAG(0))
+        everywhere = builder.shuffle_vector(first, _8_WORDS(ir.Undefined), ir.VectorType(_FLAG, 8)([0] * 8))
+        return builder.zext(builder.bitcast(builder.icmp_unsigned("==", words, everywhere), _BYTE), _WORD)
+
+    return types.uint64(types.int64, types.uint64), codegen
 
 
 @intrinsic

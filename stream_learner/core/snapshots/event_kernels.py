@@ -18,6 +18,7 @@ from stream_learner.core.machine.memory import (
     load_f64,
     load_i64,
     load_u64,
+    prefetch_for_read,
     store_f64,
     store_i64,
 )
@@ -26,7 +27,6 @@ from stream_learner.core.snapshots.kernels import (
     EXCHANGES,
     LOSSES,
     VERSIONS,
-    ask_for,
     enter,
     first_row,
     leave,
@@ -114,7 +114,7 @@ def _begin_searches(request: int, event: int, count: int) -> None:
     for i in range(count):
         row = first_row(directory, load_u64(keys + 8 * i))
         store_i64(searches + 8 * i, row)
-        ask_for(row)
+        prefetch_for_read(row)
 
 
 @kernel

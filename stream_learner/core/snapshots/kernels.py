@@ -8,9 +8,13 @@ so that rows written in the order of their keys spread evenly. A row is `ROW_BYT
     0    key       u64; 0: an empty slot
     8    weights   f32[2], of bank 0 and of bank 1
 
+Four rows are a cache line. A search begins with the first row of the line in which the slot is, and a new key takes the
+first empty row from there on. No row is ever emptied, so lines fill from their beginning, and a line is looked at as a
+whole.
+
 The directory has one word for each sub-table: address of its rows times 4,096 plus the code of its capacity, so that a
-reader gets both in one load. After the last slot there are some spare rows, for searches that run beyond it; the very
-last row is always empty.
+reader gets both in one load. A block of rows begins and ends with a line. After the last slot there are some spare
+rows, for searches that run beyond it; the very last row is always empty.
 
 The control block has a cache line each for: the current bank; the readers in bank 0; the readers in bank 1; what the
 two banks hold: versions, losses, and the number of the exchange that made each of them current, never one twice.
@@ -34,10 +38,12 @@ from stream_learner.core.machine.memory import (
     load_f64,
     load_i64,
     load_u64,
+    places_of_word,
     prefetch_for_read,
     store_f64,
     store_i64,
     store_u64,
+    trailing_zeros,
 )
 from stream_learner.core.model.losses import prediction
 
@@ -67,6 +73,8 @@ _SUB_SHIFT = np.uint64(64 - SUB_BITS)
 _U32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _NO_KEY = np.uint64(0)
+_KEYS, _LAST_KEY = np.uint64(0b01010101), np.uint64(0b01000000)
+"""Where in a line of four rows there are keys, by words."""
 _ZERO = np.float32(0.0)
 
 
@@ -85,37 +93,30 @@ def capacity_of(code: int) -> int:
 @kernel
 def first_row(directory: int, key: int) -> int:
     """Address of the row where the search for a key begins."""
-    word = load_i64(directory + (np.int64(key >> _SUB_SHIFT) << 3))
+    return _row_in(load_i64(directory + (np.int64(key >> _SUB_SHIFT) << 3)), key)
+
+
+@kernel
+def _row_in(word: int, key: int) -> int:
+    """Address of the row where the search for a key begins in a block, the first of its line."""
     slot = ((key & _LOW) * np.uint64(capacity_of(word & CODE_MASK))) >> _U32
-    return (word >> CODE_BITS) + np.int64(slot) * ROW_BYTES
+    return (word >> CODE_BITS) + (np.int64(slot) * ROW_BYTES & -LINE)
 
 
 @kernel
-def ask_for(row: int) -> None:
-    """Ask for the memory of a row and the two after it, where `weight_from` looks first."""
-    prefetch_for_read(row)
-    prefetch_for_read(row + 2 * ROW_BYTES)
+def weight_from(line: int, key: int, bank: int) -> float:
+    """The weight of a key whose search begins at the address `line`, 0 if it is not in the table.
 
-
-@kernel
-def weight_from(row: int, key: int, bank: int) -> float:
-    """The weight of a key whose search begins at `row`, 0 if it is not in the table.
-
-    The key is mostly in one of the first three rows. A processor cannot guess in which, so the row is computed without
-    a branch. Spare rows follow the last slot, so all three exist.
+    A search ends at a line that has the key or whose last row is empty. Four keys are compared at once: in which row
+    the key is, no processor can guess, so a branch for each row would cost more than all of this.
     """
-    second = np.int64(load_u64(row + ROW_BYTES) == key)
-    third = np.int64(load_u64(row + 2 * ROW_BYTES) == key)
-    likely = row + ROW_BYTES * second + 2 * ROW_BYTES * third
-    if load_u64(likely) == key:
-        return load_f32(_weight_at(likely, bank))
     while True:
-        found = load_u64(row)
-        if found == key:
-            return load_f32(_weight_at(row, bank))
-        if found == _NO_KEY:
-            return _ZERO
-        row += ROW_BYTES
+        at = places_of_word(line, key) & _KEYS
+        if at | (places_of_word(line, _NO_KEY) & _LAST_KEY):
+            row = line + 8 * trailing_zeros(at | _LAST_KEY)
+            weight = load_f32(_weight_at(row, bank))
+            return weight if at else _ZERO
+        line += LINE
 
 
 @kernel
@@ -154,7 +155,7 @@ def _begin_search(searches: int, feature: int, key: int, directory: int) -> None
     """Note in a ring where the search for the key of a feature begins, and ask for that memory."""
     row = first_row(directory, key)
     store_i64(searches + 8 * (feature & _RING), row)
-    ask_for(row)
+    prefetch_for_read(row)
 
 
 @kernel
@@ -309,12 +310,11 @@ def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, 
 def copy_rows(old: int, old_last: int, new_word: int, new_last: int) -> int:
     """Copy rows with a weight in either bank into an empty block; returns how many, -1 if the block is too small."""
     copied = np.int64(0)
-    capacity = np.uint64(capacity_of(new_word & CODE_MASK))
     for source in range(old, old_last, ROW_BYTES):
         key = load_u64(source)
         if key == _NO_KEY or (load_f32(_weight_at(source, 0)) == _ZERO and load_f32(_weight_at(source, 1)) == _ZERO):
             continue
-        row = (new_word >> CODE_BITS) + np.int64(((key & _LOW) * capacity) >> _U32) * ROW_BYTES
+        row = _row_in(new_word, key)
         while load_u64(row) != _NO_KEY:
             row += ROW_BYTES
         if row >= new_last:

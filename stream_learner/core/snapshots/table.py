@@ -69,7 +69,7 @@ class _Arena:
 
     def block(self, code: int, spare: int) -> _Block:
         """An empty block, of a capacity by its code and with spare rows."""
-        size = (capacity_of(code) + spare) * ROW_BYTES
+        size = -(-(capacity_of(code) + spare) * ROW_BYTES // LINE) * LINE
         region = self._region
         if size > _CHUNK_BYTES // 4:
             return _Block(Region(size), 0, code, spare, size)
