@@ -26,8 +26,10 @@ from stream_learner.roles.common.unusable_records import UnusableRecords
 
 MOST_FETCHED_BYTES = 64 << 20
 """Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
-LOOK_S = 0.2
+LOOK_S = 1.0
 """Without news, every partition is looked at so often."""
+GATHER_S = 0.005
+"""A joiner writes the marks of its partitions at one time; they come one after another."""
 
 
 class LogPosition(NamedTuple):
@@ -194,9 +196,13 @@ class LogFollower:
             self._passed = min(log.passed for log in self._logs)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a record, at most `timeout_s`; of a log that was given partitions, for one of the last ones."""
+        """Wait for a record, at most `timeout_s`, and for those that come with it.
+
+        Of a log that was given partitions, wait for one of the last ones.
+        """
         with suppress(RetryLater):  # raised again by `read`
-            self._pools[-1].poll(timeout_s)
+            if self._pools[-1].poll(timeout_s):
+                time.sleep(GATHER_S)
 
     def _open_added(self) -> None:
         """Begin to read added partitions. No tick is handed out before they have passed it."""

@@ -361,9 +361,14 @@ def copy_out(rows: int, count: int, ncols: int, keys: int, columns: int, touched
 
 
 @kernel
-def count_slots(directory: int, low: int, high: int, ncols: int) -> int:
+def _first_key(sub: int) -> int:
+    """The smallest key of a sub-table, as uint64."""
+    return np.uint64(sub) << np.uint64(56)
+
+
+@kernel
+def _slots_of(directory: int, low: int, high: int, size: int) -> int:
     """Slots in which the keys low <= key <= high (uint64, of one sub-table) can lie."""
-    size = row_bytes(ncols)
     row = _home(directory, np.int64(high), size)
     end = _end(directory, np.int64(high), size)
     while row != end and load_i64(row) != 0:
@@ -372,16 +377,40 @@ def count_slots(directory: int, low: int, high: int, ncols: int) -> int:
 
 
 @kernel
-def rows_between(directory: int, low: int, high: int, slots: int, ncols: int, out: int) -> int:
-    """Addresses of the changed rows with low <= key <= high (uint64, of one sub-table), rising by key.
+def count_slots(directory: int, low: int, high: int, ncols: int) -> int:
+    """Slots in which the keys low <= key <= high (uint64) can lie, in all their sub-tables."""
+    slots, first, last = 0, _sub_table(np.int64(low)), _sub_table(np.int64(high))
+    for sub in range(first, last + 1):
+        least = low if sub == first else _first_key(sub)
+        most = high if sub == last else _first_key(sub + 1) - np.uint64(1)
+        slots += _slots_of(directory, least, most, row_bytes(ncols))
+    return slots
 
-    Reads `slots` slots from the home of `low` on; slots rise with keys but for collisions, so that inserting each
-    row into its position among the last few is enough. Returns how many there are.
+
+@kernel
+def rows_between(directory: int, low: int, high: int, ncols: int, out: int) -> int:
+    """Addresses of the changed rows with low <= key <= high (uint64), rising by key; returns how many there are.
+
+    There is room for as many as `count_slots` says.
+    """
+    count, first, last = 0, _sub_table(np.int64(low)), _sub_table(np.int64(high))
+    for sub in range(first, last + 1):
+        least = low if sub == first else _first_key(sub)
+        most = high if sub == last else _first_key(sub + 1) - np.uint64(1)
+        count += _rows_of_one(directory, least, most, ncols, out + 8 * count)
+    return count
+
+
+@kernel
+def _rows_of_one(directory: int, low: int, high: int, ncols: int, out: int) -> int:
+    """`rows_between` for keys of one sub-table.
+
+    Slots rise with keys but for collisions, so that inserting each row into its position among the last few is enough.
     """
     size = row_bytes(ncols)
     first = _home(directory, np.int64(low), size)
     count = 0
-    for s in range(slots):
+    for s in range(_slots_of(directory, low, high, size)):
         row = first + s * size
         key = load_u64(row)
         if key < low or key > high or key == np.uint64(0) or load_i64(touched_at(row, ncols)) < 0:

@@ -17,7 +17,7 @@ from stream_learner.core.model.digest import changes_bytes
 from stream_learner.core.model.table import changes, kernels
 from stream_learner.core.model.table.kernels import NEVER, SUB_TABLES, Resolver
 from stream_learner.core.model.table.regions import SubTables
-from stream_learner.core.model.table.rows import StateRows, joined
+from stream_learner.core.model.table.rows import StateRows
 
 CHECKPOINT: Final = 0
 PUBLICATION: Final = 1
@@ -187,11 +187,7 @@ class WeightTable:
         if not 0 <= nbits <= 64 or not 0 <= bits < 1 << nbits:
             raise ValueError(f"{bits} is not a prefix of {nbits} bits")
         low = bits << (64 - nbits)
-        high = low | (_MASK >> nbits)
-        parts = []
-        for sub in range(low >> 56, (high >> 56) + 1):
-            parts.append(self._rows_between(max(low, sub << 56), min(high, (sub + 1 << 56) - 1)))
-        return parts[0] if len(parts) == 1 else joined(parts)
+        return self._rows_between(low, low | (_MASK >> nbits))
 
     def items(self) -> Iterator[StateRows]:
         """All changed rows in 256 parts, rising by key."""
@@ -300,11 +296,10 @@ class WeightTable:
         self._since[which] = since
 
     def _rows_between(self, low: int, high: int) -> StateRows:
-        """Changed rows with low <= key <= high, both of one sub-table."""
+        """Changed rows with low <= key <= high, rising by key."""
         first, last = np.uint64(low), np.uint64(high)
-        slots = kernels.count_slots(self._directory, first, last, self.ncols)
-        addresses = np.empty(slots, np.int64)
-        count = kernels.rows_between(self._directory, first, last, slots, self.ncols, address_of(addresses))
+        addresses = np.empty(kernels.count_slots(self._directory, first, last, self.ncols), np.int64)
+        count = kernels.rows_between(self._directory, first, last, self.ncols, address_of(addresses))
         return self._copy(np.empty(count, np.uint64), addresses[:count])
 
     def _copy(self, keys: NDArray[np.uint64], addresses: NDArray[np.int64]) -> StateRows:
