@@ -9,6 +9,7 @@ mark nothing tells, and a partition may be begun that should not have been; the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
@@ -17,6 +18,10 @@ from stream_learner.roles.common.log_reader import marks, pieces
 from stream_learner.roles.common.unusable_records import UnusableRecords
 
 WAIT_S = 0.05
+AGAIN_S = 1.0
+"""A log that tells nothing is looked at again after this time. A joiner asks for each partition that it begins, and
+each look is at all partitions.
+"""
 
 
 class LogOrigin:
@@ -31,13 +36,16 @@ class LogOrigin:
         *,
         new_reader: Callable[..., Reader] = PartitionReader,
         unusable: UnusableRecords | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """partitions: how many the log has now. unusable: as in `LogTail`, with `new_reader`."""
         self._unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader)
         self._settings, self._queries, self._topic = settings, queries, topic
         self._partitions = partitions
         self._new_reader = new_reader
+        self._clock_s = clock_s
         self._known: int | None = None
+        self._again_at_s = float("-inf")
 
     def find(self) -> Generator[bool, None, int | None]:
         """Yields True after every piece of work; returns the number of partitions that the log began with, None where
@@ -45,13 +53,14 @@ class LogOrigin:
 
         Raises DamagedLog, NewerFormat, LogTrimmed, BrokerUnreachable, RetryLater.
         """
-        if self._known is None:
+        if self._known is None and self._clock_s() >= self._again_at_s:
             places = [(self._topic, partition) for partition in range(self._partitions)]
             ends, earliest = self._queries.high_watermarks(places), self._queries.earliest(places)
             for place in places:
                 self._known = yield from self._first_count(place[1], earliest[place], ends[place])
                 if self._known is not None:
                     break
+            self._again_at_s = self._clock_s() + AGAIN_S
         return self._known
 
     def wait(self) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from stream_learner.adapters.kafka import Admin, Appender, EmbeddedBroker, Kafka
 from stream_learner.core.log.marks import GENESIS, ImpressionCounts, Mark, MarkId, ResumePoint, TickCounts, encode_mark
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.errors import InputsChanged
-from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.log_origin import AGAIN_S, LogOrigin
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogFollower, LogPosition
 from tests.adapters.kafka.kafka_help import until
 from tests.core.log.log_world import examples_of
@@ -253,3 +254,16 @@ def test_the_first_mark_of_the_oldest_partition_tells_with_how_many_the_log_bega
     log.tick(1, 1, BEFORE)
     log.begin_anew(1, 2)
     assert log.began_with() == BEFORE
+
+
+def test_a_log_that_tells_nothing_is_looked_at_once_for_all_partitions(log: Log) -> None:
+    """A joiner that begins many partitions of an empty log asks for each; what comes meanwhile is seen a second later."""
+    now_s = [100.0]
+    queries = Mock(wraps=Admin(log.settings).offsets)
+    origin = LogOrigin(log.settings, queries, log.topic, AFTER, clock_s=lambda: now_s[0])
+    assert [origin.wait() for _ in range(AFTER)] == [None] * AFTER
+    assert queries.high_watermarks.call_count == 1
+    log.tick(0, examples=1, partitions=BEFORE)
+    now_s[0] += AGAIN_S
+    assert [origin.wait() for _ in range(AFTER)] == [BEFORE] * AFTER
+    assert queries.high_watermarks.call_count == 2
