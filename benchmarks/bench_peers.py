@@ -36,7 +36,7 @@ def run(quick: bool, only: Sequence[str] = ()) -> list[Row]:
         raise ValueError(
             f"no such program: {', '.join(sorted(unknown))}; there are {', '.join(p.name for p in PROGRAMS)}"
         )
-    count = 50_000 if quick else 300_000
+    count = 50_000 if quick else 1_000_000
     chosen = [program for program in PROGRAMS if not only or program.name in (*only, *BASE.values())]
     with brokers() as those, tempfile.TemporaryDirectory() as folder:
         return measured(World.of(those, Path(folder), count), chosen)

@@ -38,6 +38,8 @@ EVENTS_A_LOOK_UP = 4_000
 """After the first ones, there is one for so many events: they take 25 ns of each."""
 WAITING = 512
 """Events that may wait to be looked up."""
+AT_ONCE = 4_096
+"""New keys that one call may bring, before the level rises: each of them takes a microsecond to wait."""
 LARGEST = 1 << 16
 """Events with more bytes are not looked up: what waits must not fill the memory."""
 LONGEST_NAME = 200
@@ -120,6 +122,9 @@ class FieldCounts:
         if len(keys) > len(self._places):
             self._places = np.empty(2 * len(keys), np.int64)
         found = _find_new(keys, np.uint64(self._mask), self._known, self._places)
+        if found > AT_ONCE:
+            self._raise_level(by=(found // AT_ONCE).bit_length())
+            found = _find_new(keys, np.uint64(self._mask), self._known, self._places)
         if found:
             self._wait(data, bounds, row_start, keys, self._places[:found])
         events = len(bounds) - 1
@@ -177,9 +182,9 @@ class FieldCounts:
         named = named_keys(self._plan, raw)
         self._sample.update((key, named[key][:LONGEST_NAME]) for key in keys if key in named)
 
-    def _raise_level(self) -> None:
-        """Leave out half of the keys, those that wait too."""
-        self.level += 1
+    def _raise_level(self, by: int = 1) -> None:
+        """Leave out half of the keys, those that wait too; `by` times. What only the filter knows is forgotten."""
+        self.level += by
         mask = self._mask
         self._sample = {key: name for key, name in self._sample.items() if not key & mask}
         kept = ((raw, [key for key in keys if not key & mask]) for raw, keys in self._waiting)
