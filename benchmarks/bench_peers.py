@@ -21,7 +21,12 @@ from benchmarks.peers.maven import ToolMissing
 from benchmarks.peers.programs import PROGRAMS, Program, World
 from benchmarks.rows import Incomplete, Row
 
-BASE = {"join": "stream-learner-join", "learning": "stream-learner-learn", "whole loop": "stream-learner"}
+BASE = {
+    "join": "stream-learner-join",
+    "learning": "stream-learner-learn",
+    "reading": "stream-learner-read",
+    "whole loop": "stream-learner",
+}
 """What the others are compared with, by what they do."""
 MOST_SAID = 400
 """Characters that are shown of why a program was left out, in one line."""

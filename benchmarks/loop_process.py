@@ -1,9 +1,10 @@
 """One role in a process of its own, timed: `python -m benchmarks.loop_process ROLE FILE EXAMPLES [CORE [stay]]`.
 
-In: a configuration file, how many impressions or examples there are, a core to keep to. One that is to stay leaves its
-group only when its input ends, so that nobody else gets its partitions before. Out: a line of JSON with the
-seconds from the first record at hand to the last one done, the processor time in between, and the counts of the
-processor where it counts; a learner's has what it learned besides.
+Roles are `join`, `learn`, and `read`: the joiner's client alone. In: a configuration file, how many impressions or
+examples there are, a core to keep to. One that is to stay leaves its group only when its input ends, so that nobody
+else gets its partitions before. Out: a line of JSON with the seconds from the first record at hand to the last one
+done, the processor time in between, and the counts of the processor where it counts; a learner's has what it learned
+besides.
 This file must never be used for anything but measuring.
 """
 
@@ -17,15 +18,51 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from benchmarks.counters import EVENTS, Counters, NotCounted
+from stream_learner.adapters.kafka import Admin, KafkaSettings, ReaderPools, SharedReader
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.config import load_config
+from stream_learner.config import Config, load_config
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.lifecycle import IDLE_S, looking_for_garbage_seldom
-from stream_learner.roles.joiner.role import JoinerRole
+from stream_learner.roles.joiner.inputs import READ_RECORDS
+from stream_learner.roles.joiner.role import MOST_FETCHED_CLICKS_BYTES, MOST_FETCHED_IMPRESSIONS_BYTES, JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 
 PATIENCE_S = 300.0
+
+
+class Client:
+    """Reads both inputs as a joiner does, looks into no record, and keeps none."""
+
+    def __init__(self, config: Config) -> None:
+        self.impressions = 0
+        self._settings = KafkaSettings(config.kafka_options())
+        self._topics = config.input.impressions.topic, config.input.clicks.topic
+        self._readers: list[SharedReader] = []
+
+    def open(self) -> None:
+        """Begin every partition of both topics."""
+        shown, clicked = self._topics
+        bounds = {shown: MOST_FETCHED_IMPRESSIONS_BYTES, clicked: MOST_FETCHED_CLICKS_BYTES}
+        partitions = Admin(self._settings).require([shown])[shown].partitions
+        pools = ReaderPools(partitions, bounds, packed=True)
+        for partition in range(partitions):
+            self._readers += [pools.open(self._settings, topic, partition, 0) for topic in self._topics]
+
+    def turn(self) -> bool:
+        """Read once from every partition; whether anything came."""
+        came = False
+        for reader in self._readers:
+            batch = reader.read(READ_RECORDS)
+            if batch is not None:
+                came = True
+                self.impressions += len(batch) if reader.topic == self._topics[0] else 0
+        return came
+
+    def close(self) -> None:
+        """Close the connections."""
+        for reader in self._readers:
+            reader.close()
 
 
 def main() -> None:
@@ -41,9 +78,12 @@ def main() -> None:
     load_kernels(["joiner", "learner"])
     metrics = Metrics(config.model)
     with looking_for_garbage_seldom():
-        if role_name == "join":
-            joiner = JoinerRole(config, metrics)
-            role: JoinerRole | LearnerRole = joiner
+        role: JoinerRole | LearnerRole | Client
+        if role_name == "read":
+            role = client = Client(config)
+            figures = _timed(client, lambda: client.impressions, lambda: True, wanted, counters)
+        elif role_name == "join":
+            role = joiner = JoinerRole(config, metrics)
             figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted, counters)
             figures["partitions"] = len(joiner.partitions)
         else:
@@ -62,7 +102,7 @@ def _joined(joiner: JoinerRole) -> int:
 
 
 def _timed(
-    role: JoinerRole | LearnerRole,
+    role: JoinerRole | LearnerRole | Client,
     done: Callable[[], int],
     begun: Callable[[], bool],
     wanted: int,

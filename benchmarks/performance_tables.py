@@ -87,6 +87,11 @@ class Figures:
         return self.value("peers", "learning: stream-learner-learn") * 1000
 
     @property
+    def read_ns(self) -> float:
+        """CPU of the joiner's client alone, ns an impression."""
+        return self.value("peers", "reading: stream-learner-read") * 1000
+
+    @property
     def brokers_ns(self) -> float | None:
         """CPU of brokers that keep several copies, ns an impression: sent, joined and learned. None if not known."""
         names = [f"{does}, {COPIED} partitions, {NODES} brokers: brokers" for does in ("send", "join", "learn")]
@@ -141,7 +146,13 @@ def machines(figures: Figures) -> str:
 
 def peers(figures: Figures) -> str:
     rows = []
-    for does, base in (("join", figures.join_ns), ("learning", figures.learn_ns), ("whole loop", figures.loop_ns)):
+    bases = {
+        "join": figures.join_ns,
+        "learning": figures.learn_ns,
+        "reading": figures.read_ns,
+        "whole loop": figures.loop_ns,
+    }
+    for does, base in bases.items():
         for name, (seconds, _, note) in figures.rows("peers").items():
             if name.startswith(f"{does}: "):
                 settings, lacks = _settings(note)
@@ -222,11 +233,12 @@ def spent(figures: Figures) -> str:
             "joiner",
             figures.join_ns,
             {
+                "Kafka's client: fetch, unpack, hand over": figures.read_ns,
                 "decode and hash": figures.value("decode", "decode.impression"),
                 "dedupe, label, gather": figures.value("join", "join.small"),
                 "make records": figures.value("codec", "codec.encode_1000"),
             },
-            "Kafka's client, Python around each batch, the clock",
+            "sending records, Python around each batch, the clock",
         ),
         (
             "learner",

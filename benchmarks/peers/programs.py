@@ -121,6 +121,11 @@ def our_join(world: World) -> Figures:
     return _our_site(world).measured("join", world.whole.data.count, world.brokers)
 
 
+def our_reader(world: World) -> Figures:
+    """What the joiner's client alone takes."""
+    return _our_site(world).measured("read", world.whole.data.count, world.brokers)
+
+
 def our_learner(world: World) -> Figures:
     """The learner alone, from a training log that a joiner has filled."""
     site, count = _our_site(world), world.whole.data.count
@@ -179,6 +184,9 @@ PROGRAMS = (
         kafka_streams,
     ),
     Program("stream-learner-learn", "learning", "learner, from a full training log", "", our_learner, 3),
+    Program(
+        "stream-learner-read", "reading", "the joiner's client alone, which drops what it has read", "", our_reader, 3
+    ),
     Program(
         "stream-learner", "whole loop", "joiner and learner, two processes, through the training log", "", our_loop, 3
     ),

@@ -257,7 +257,7 @@ def test_the_first_mark_of_the_oldest_partition_tells_with_how_many_the_log_bega
 
 
 def test_a_log_that_tells_nothing_is_looked_at_once_for_all_partitions(log: Log) -> None:
-    """A joiner that begins many partitions of an empty log asks for each; what comes meanwhile is seen a second later."""
+    """A joiner that begins many partitions of an empty log asks for each; what comes then is seen a second later."""
     now_s = [100.0]
     queries = Mock(wraps=Admin(log.settings).offsets)
     origin = LogOrigin(log.settings, queries, log.topic, AFTER, clock_s=lambda: now_s[0])
