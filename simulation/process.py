@@ -140,6 +140,10 @@ class Process:
             new_reader=Reader,
             new_reader_beside=Reader,
         )
+
+        def clock_s() -> float:
+            return 1.0 + world.now * world.seconds_per_ms
+
         self.plan = PartitionPlan(
             settings=self,  # type: ignore[arg-type]
             queries=queries,  # type: ignore[arg-type]
@@ -150,7 +154,14 @@ class Process:
             log_topic=LOG,
             dead_letters_topic=LETTERS,
             start=StartRule(queries, "earliest"),  # type: ignore[arg-type]
-            origin=LogOrigin(self, queries, LOG, world.partitions, new_reader=Reader),  # type: ignore[arg-type]
+            origin=LogOrigin(
+                self,  # type: ignore[arg-type]
+                queries,  # type: ignore[arg-type]
+                LOG,
+                world.partitions,
+                new_reader=Reader,
+                clock_s=clock_s,
+            ),
             made_from=InputIdentity(
                 world.topic_ids[IMPRESSIONS],
                 world.topic_ids[CLICKS],
@@ -162,7 +173,7 @@ class Process:
             resume_within_s=world.resume_within_s,
             log=_Silent(),  # type: ignore[arg-type]
             until_tick=world.until_tick,
-            clock_s=lambda: 1.0 + world.now * world.seconds_per_ms,
+            clock_s=clock_s,
             new_attempt_id=self._new_attempt_id,
         )
 
