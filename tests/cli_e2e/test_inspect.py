@@ -48,6 +48,13 @@ def snapshot(learned: Learned) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(scope="module")
+def begins_at(learned: Learned) -> int:
+    """Where the first examples of partition 0 are: behind one or more marks of empty ticks."""
+    begin = inspect(learned, *(("record", str(offset), "-p", "0", "--json") for offset in range(1, 9)))
+    return 1 + [record.json["kind"] for record in begin].index("examples")
+
+
 def test_a_snapshot_is_what_the_learner_left(learned: Learned, snapshot: dict[str, Any]) -> None:
     """Version and digest are those that the learner logged at its end; the shards are of one publication."""
     stopped = next(event for event in learned.ended.events if event["event"] == "learner_stopped")
@@ -88,24 +95,23 @@ def test_a_feature_is_shown_without_state_while_another_process_has_it(
     assert shown.json["state"] == f"another process has the state directory {config.state_dir} open"
 
 
-def test_ticks_and_records_are_those_of_the_log(learned: Learned, snapshot: dict[str, Any]) -> None:
+def test_ticks_and_records_are_those_of_the_log(learned: Learned, snapshot: dict[str, Any], begins_at: int) -> None:
     """A tick's mark names its counts; the records before it hold as many examples; the first run of ticks begins at 0
     and is empty."""
-    last, zero, one, two = inspect(
+    last, zero, *around = inspect(
         learned,
         ("tick", str(snapshot["version"]), "-p", "1", "--json"),
         ("tick", "0", "-p", "0", "--json"),
-        ("record", "1", "-p", "0", "--json"),
-        ("record", "2", "-p", "0", "--json"),
+        *(("record", str(begins_at + place), "-p", "0", "--json") for place in (-1, 0, 1)),
     )
     assert last.json["first_tick"] <= snapshot["version"] <= last.json["last_tick"]
     assert last.json["clicks"]["waiting"] == 0
-    first, examples, mark = zero.json, one.json, two.json
-    assert (first["kind"], examples["kind"], mark["kind"]) == ("mark", "examples", "mark")
+    first, (before, examples, mark) = zero.json, [record.json for record in around]
+    assert (first["kind"], before["kind"], mark["kind"]) == ("mark", "mark", "mark")
     assert (first["first_tick"], first["follows"], first["ignored_marks_at"]) == (0, "0000000000000000:-1", [])
-    assert first["offset"] == first["records"] == first["impressions"]["read"] == 0
-    assert (mark["first_tick"], mark["records"]) == (first["last_tick"] + 1, 1)
-    assert mark["follows"] == f"{first['attempt']}:{first['last_tick']}"
+    assert first["offset"] == first["records"] == first["impressions"]["read"] == before["records"] == 0
+    assert (mark["first_tick"], mark["records"]) == (before["last_tick"] + 1, 1)
+    assert mark["follows"] == f"{before['attempt']}:{before['last_tick']}"
     assert examples["examples"] == mark["impressions"]["examples"] > 0
     assert examples["attempt"] == mark["attempt"] and examples["tick"] == mark["last_tick"]
     assert len(examples["first_examples"]) == min(10, examples["examples"])
@@ -153,7 +159,7 @@ def values_in(world: World, topic: str, partition: int) -> list[bytes]:
         return [value for _, value in records(reader, end) if value is not None]
 
 
-def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, Any]) -> None:
+def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, Any], begins_at: int) -> None:
     """Without --json: a table, or a line for each field."""
     version = str(snapshot["version"])
     weights, feature, tick, record, shown = inspect(
@@ -161,7 +167,7 @@ def test_everything_can_be_read_as_text(learned: Learned, snapshot: dict[str, An
         ("weights", "-n", "3"),
         ("feature", "slot=1"),
         ("tick", version, "-p", "0"),
-        ("record", "1", "-p", "0"),
+        ("record", str(begins_at), "-p", "0"),
         ("snapshot",),
     )
     (fields,) = inspect(learned, ("fields", "-n", "50"))
