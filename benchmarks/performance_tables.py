@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks import cost
 from benchmarks.bench_instructions import NOT_COUNTED
 from benchmarks.bench_partitions import COPIED, NODES
+from benchmarks.bench_peers import BASE
 from benchmarks.counters import EVENTS
 from stream_learner.traffic.benchmark import benchmark_impressions
 
@@ -146,17 +147,12 @@ def machines(figures: Figures) -> str:
 
 def peers(figures: Figures) -> str:
     rows = []
-    bases = {
-        "join": figures.join_ns,
-        "learning": figures.learn_ns,
-        "reading": figures.read_ns,
-        "whole loop": figures.loop_ns,
-    }
-    for does, base in bases.items():
+    for does, base in BASE.items():
+        ours = figures.value("peers", f"{does}: {base}")
         for name, (seconds, _, note) in figures.rows("peers").items():
             if name.startswith(f"{does}: "):
                 settings, lacks = _settings(note)
-                times = seconds * 1000 / base
+                times = seconds / ours
                 brokers = figures.rows("peers").get(f"brokers, {name}")
                 row = [does, name.partition(": ")[2], f"{seconds:.1f}", f"{times:.1f}", settings, lacks]
                 rows.append([*row, f"{brokers[0]:.1f}" if brokers else ""])

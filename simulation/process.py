@@ -140,10 +140,6 @@ class Process:
             new_reader=Reader,
             new_reader_beside=Reader,
         )
-
-        def clock_s() -> float:
-            return 1.0 + world.now * world.seconds_per_ms
-
         self.plan = PartitionPlan(
             settings=self,  # type: ignore[arg-type]
             queries=queries,  # type: ignore[arg-type]
@@ -160,7 +156,7 @@ class Process:
                 LOG,
                 world.partitions,
                 new_reader=Reader,
-                clock_s=clock_s,
+                clock_s=self._clock_s,
             ),
             made_from=InputIdentity(
                 world.topic_ids[IMPRESSIONS],
@@ -173,7 +169,7 @@ class Process:
             resume_within_s=world.resume_within_s,
             log=_Silent(),  # type: ignore[arg-type]
             until_tick=world.until_tick,
-            clock_s=clock_s,
+            clock_s=self._clock_s,
             new_attempt_id=self._new_attempt_id,
         )
 
@@ -184,6 +180,9 @@ class Process:
     def wall_clock_ms(self) -> int:
         """The wall clock of this process."""
         return max(self.world.now + self.clock_ahead_ms, 0)
+
+    def _clock_s(self) -> float:
+        return 1.0 + self.world.now * self.world.seconds_per_ms
 
     def _new_attempt_id(self) -> int:
         attempt = self.rng.getrandbits(64) | 1

@@ -37,7 +37,7 @@ from stream_learner.adapters.kafka.ends import committed_offsets, group_members
 from stream_learner.adapters.record_errors import ANOTHER_NAME
 from stream_learner.config.values import format_start
 from stream_learner.core.join.state import resume_anew
-from stream_learner.core.log.marks import GENESIS, InputIdentity, Mark, MarkId, encode_mark
+from stream_learner.core.log.marks import GENESIS, InputIdentity, Mark, MarkId, ResumePoint, encode_mark
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -295,7 +295,7 @@ class _BeginAnew:
     def _sides(self, topics: _Topics, accepted: Accepted, last: Mark) -> tuple[_Side, _Side]:
         """Decide where impressions and clicks go on."""
         where = f"{topics.log.name} partition {last.partition}"
-        point = None if accepted.resume is None else accepted.resume.resume
+        point = _point_of(accepted)
         ids = (None, None) if point is None else (point.impression_topic_id, point.click_topic_id)
         has_moved = point is not None and point.partitions != topics.log.partitions
         clicks_lost = _are_clicks_lost(topics, accepted)
@@ -472,13 +472,18 @@ def _accepted(tail: LogTail, hint: Hint | None) -> Accepted:
         tail.close()
 
 
+def _point_of(accepted: Accepted) -> ResumePoint | None:
+    """The last resume point, None without one."""
+    return None if accepted.resume is None else accepted.resume.resume
+
+
 def _are_clicks_lost(topics: _Topics, accepted: Accepted) -> bool:
     """Whether the topic of the clicks was made anew since the last resume point."""
-    point = None if accepted.resume is None else accepted.resume.resume
-    return point is not None and point.click_topic_id not in (None, topics.clicks.id)
+    point = _point_of(accepted)
+    return point is not None and point.click_topic_id != topics.clicks.id
 
 
 def _partitions_of(accepted: Accepted) -> int | None:
     """How many partitions the last resume point names, None without one."""
-    point = None if accepted.resume is None else accepted.resume.resume
+    point = _point_of(accepted)
     return None if point is None else point.partitions

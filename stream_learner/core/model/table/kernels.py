@@ -361,9 +361,15 @@ def copy_out(rows: int, count: int, ncols: int, keys: int, columns: int, touched
 
 
 @kernel
-def _first_key(sub: int) -> int:
-    """The smallest key of a sub-table, as uint64."""
-    return np.uint64(sub) << np.uint64(56)
+def _first_key(sub: int, low: int) -> int:
+    """The smallest key of a sub-table from `low` on (uint64)."""
+    return max(low, np.uint64(sub) << np.uint64(56))
+
+
+@kernel
+def _last_key(sub: int, high: int) -> int:
+    """The largest key of a sub-table up to `high` (uint64)."""
+    return min(high, (np.uint64(sub) << np.uint64(56)) | np.uint64((1 << 56) - 1))
 
 
 @kernel
@@ -379,11 +385,9 @@ def _slots_of(directory: int, low: int, high: int, size: int) -> int:
 @kernel
 def count_slots(directory: int, low: int, high: int, ncols: int) -> int:
     """Slots in which the keys low <= key <= high (uint64) can lie, in all their sub-tables."""
-    slots, first, last = 0, _sub_table(np.int64(low)), _sub_table(np.int64(high))
-    for sub in range(first, last + 1):
-        least = low if sub == first else _first_key(sub)
-        most = high if sub == last else _first_key(sub + 1) - np.uint64(1)
-        slots += _slots_of(directory, least, most, row_bytes(ncols))
+    slots = 0
+    for sub in range(_sub_table(np.int64(low)), _sub_table(np.int64(high)) + 1):
+        slots += _slots_of(directory, _first_key(sub, low), _last_key(sub, high), row_bytes(ncols))
     return slots
 
 
@@ -393,11 +397,9 @@ def rows_between(directory: int, low: int, high: int, ncols: int, out: int) -> i
 
     There is room for as many as `count_slots` says.
     """
-    count, first, last = 0, _sub_table(np.int64(low)), _sub_table(np.int64(high))
-    for sub in range(first, last + 1):
-        least = low if sub == first else _first_key(sub)
-        most = high if sub == last else _first_key(sub + 1) - np.uint64(1)
-        count += _rows_of_one(directory, least, most, ncols, out + 8 * count)
+    count = 0
+    for sub in range(_sub_table(np.int64(low)), _sub_table(np.int64(high)) + 1):
+        count += _rows_of_one(directory, _first_key(sub, low), _last_key(sub, high), ncols, out + 8 * count)
     return count
 
 
