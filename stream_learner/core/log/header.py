@@ -23,12 +23,12 @@ reads the body. So `open_record` checks the header only. `LogRecord.body`, the o
 from __future__ import annotations
 
 import struct
-import zlib
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from stream_learner.core.errors import NOWHERE, DamagedHeader, DamagedRecord, ForeignRecord, NewerVersion, Where
+from stream_learner.core.machine.checksum import crc32
 
 MAGIC = b"SLTL"
 VERSION = 4
@@ -91,8 +91,8 @@ def seal(header: RecordHeader, *body: bytes | bytearray | memoryview) -> bytes:
         raise ValueError(f"{header} does not fit the record's header: {error}") from error
     checksum = 0
     for part in body:
-        checksum = zlib.crc32(part, checksum)
-    return b"".join((fields, _CHECKSUMS.pack(zlib.crc32(fields), checksum), *body))
+        checksum = crc32(part, checksum)
+    return b"".join((fields, _CHECKSUMS.pack(crc32(fields), checksum), *body))
 
 
 class LogRecord:
@@ -128,7 +128,7 @@ class LogRecord:
     def check_body(self) -> memoryview:
         """Compare the body with its checksum and return it. Raises DamagedRecord."""
         body = memoryview(self._value)[HEADER_BYTES:]
-        if _CHECKSUMS.unpack_from(self._value, 32)[1] != zlib.crc32(body):
+        if _CHECKSUMS.unpack_from(self._value, 32)[1] != crc32(body):
             raise DamagedRecord("the body's checksum does not match", self.where)
         self._body = body
         return body
@@ -149,7 +149,7 @@ def open_record(value: bytes, where: Where = NOWHERE) -> LogRecord:
         raise NewerVersion(f"version {version}; this program knows up to {VERSION}", where)
     if version < 1 or len(value) < HEADER_BYTES:
         raise DamagedHeader(f"no whole header: version {version}, {len(value)} bytes", where)
-    if _CHECKSUMS.unpack_from(value, 32)[0] != zlib.crc32(value[:32]):
+    if _CHECKSUMS.unpack_from(value, 32)[0] != crc32(value[:32]):
         raise DamagedHeader("the header's checksum does not match", where)
     _, _, kind, flags, partition, sequence, attempt, tick = _FIELDS.unpack_from(value)
     known = _KINDS.get(kind)

@@ -20,12 +20,12 @@ the tick is -1:
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 
 from stream_learner.core.errors import DamagedRecord
 from stream_learner.core.log.header import VERSION_OF, Kind, LogRecord, RecordHeader, seal
 from stream_learner.core.log.marks import GENESIS
+from stream_learner.core.machine.checksum import crc32
 
 _BODY = struct.Struct("<qqIHH")
 MOST_TEXT_BYTES = 4_096
@@ -48,7 +48,7 @@ class Skip:
 
 def checksum_of(value: bytes | None) -> int:
     """CRC-32 of all bytes of a record's value."""
-    return zlib.crc32(value or b"")
+    return crc32(value or b"")
 
 
 def encode_skip(skip: Skip) -> bytes:

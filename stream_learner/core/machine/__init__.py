@@ -28,5 +28,6 @@ offset before it uses it. A kernel that runs once a batch takes arrays.
 
 Read `kernels`, then `memory`. `hashing` is XXH64, whose results other programs compute too; `arithmetic` has exp, log
 and their relatives in one fixed order of operations; `atomics` has words that several threads share; `id_table` is
-the hash table of the join. Every other folder of `core` and both folders of formats use them.
+the hash table of the join. Every other folder of `core` and both folders of formats use them. `checksum` is no kernel:
+it is the CRC-32 of what is stored.
 """

@@ -32,7 +32,6 @@ Body of a model or head: a JSON object (UTF-8).
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -43,6 +42,7 @@ import orjson
 from numpy.typing import NDArray
 
 from stream_learner.core.errors import NOWHERE, DamagedRecord, ForeignRecord, NewerVersion, Where
+from stream_learner.core.machine.checksum import crc32
 from stream_learner.core.snapshots.pages import PagePlan, PageState, Prefix, is_partition, shard_prefix
 from stream_learner.core.snapshots.rows import AnyRows, Rows, StateRows, WeightRows, row_bytes
 
@@ -330,7 +330,7 @@ def _sealed(
 
 def _checksum(record: bytes | bytearray) -> int:
     view = memoryview(record)
-    return zlib.crc32(view[_CRC_AT + 4 :], zlib.crc32(view[:_CRC_AT]))
+    return crc32(view[_CRC_AT + 4 :], crc32(view[:_CRC_AT]))
 
 
 def _opened(value: bytes, where: Where) -> _Header:

@@ -19,7 +19,6 @@ too.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion
+from stream_learner.core.machine.checksum import crc32
 from stream_learner.core.snapshots.pages import MAX_SHARDS, PagePlanner, PagePolicy, PageState, Prefix, shard_prefix
 from stream_learner.core.snapshots.records import MODEL_SHARD, Stamp, publication
 from stream_learner.core.snapshots.replica import Replica, Served
@@ -60,7 +60,7 @@ def encode_copy(version: WholeVersion, published_ms: int) -> Iterator[bytes]:
     """The bytes of a copy, in pieces about as large as a page."""
     crc = 0
     for piece in _pieces(version, published_ms):
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
         yield piece
     yield _CRC.pack(crc)
 
@@ -105,7 +105,7 @@ class _Checked:
         found = self._file.read(count) if count <= self.left else b""
         if len(found) != count:
             raise DamagedRecord("a copy that was cut short")
-        self._crc = zlib.crc32(found, self._crc)
+        self._crc = crc32(found, self._crc)
         self.left -= count
         return found
 
