@@ -80,6 +80,7 @@ class _Decoder:
         self.plan, self._side = plan, side
         self._buffer = GuardedBuffer(side)
         self._left = 0
+        self._ones_left_out = False
 
     def decode(self, raws: Sequence[bytes], times: NDArray[np.int64], behind: bytes) -> Columns:
         """Columns of the records, with these bytes behind them."""
@@ -87,7 +88,8 @@ class _Decoder:
         np.cumsum([len(raw) for raw in raws], out=bounds[1:])
         with fenced_arrays(self._side, decoders, fields):
             if self._left == 0:
-                self._decoder = BatchDecoder(self.plan)
+                self._decoder = BatchDecoder(self.plan, self._ones_left_out)
+                self._ones_left_out = not self._ones_left_out
                 self._left = _KEPT_FOR
             self._left -= 1
             return self._decoder.decode(self._buffer.put(*raws, behind), bounds, times)
@@ -184,9 +186,10 @@ def plainly(plan: Plan, raw: bytes, time_ms: int) -> Row:
 
 
 def rows(columns: Columns) -> list[Row]:
-    """Columns as a tuple for each event."""
+    """Columns as a tuple for each event; values that were left out are 1."""
     starts = columns.row_start.tolist()
-    features = [column.tolist() for column in (columns.keys, columns.values, columns.counted)]
+    values = columns.values if len(columns.values) else np.ones(len(columns.keys))
+    features = [column.tolist() for column in (columns.keys, values, columns.counted)]
     fixed = zip(
         columns.status.tolist(),
         columns.time_ms.tolist(),

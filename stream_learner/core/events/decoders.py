@@ -46,7 +46,8 @@ class Impressions:
 
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), weight f64[n] (finite, >= 0,
     1 where none is given), row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m]
-    (finite, never 0), counted u8[m]: the number under which each feature counts; u8[0] if nobody counts.
+    (finite, never 0), counted u8[m]: the number under which each feature counts; u8[0] if nobody counts. values may be
+    f64[0] where every value is 1, if the decoder leaves ones out.
     """
 
     status: NDArray[np.uint8]
@@ -181,7 +182,7 @@ class EventSpec:
 @dataclass(slots=True)
 class Columns:
     """Columns of n events: status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value),
-    row_start i64[n+1], keys u64[m], values f64[m], counted u8[m] or u8[0] (as of `Impressions`).
+    row_start i64[n+1], keys u64[m], values f64[m] or f64[0], counted u8[m] or u8[0] (as of `Impressions`).
     """
 
     status: NDArray[np.uint8]
@@ -201,12 +202,16 @@ class BatchDecoder:
     were unusual or had unknown fields.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, ones_left_out: bool = False) -> None:
+        """ones_left_out: whether to leave out the values of batches, until one comes that is not 1."""
         self._plan = plan
         self._memory = FieldMemory(plan)
         self.context = self._memory.context
         """Address of the kernels' context."""
         self._most = plan.features.max_features + 1 if plan.features else 1
+        self._with_values = not ones_left_out
+        self._values_of_a_row = np.empty(self._most, np.float64)
+        self._memory.set(lay.CTX_VALUES_STEP, int(self._with_values))
         self._row_length = float(_FIRST_GUESS if plan.features else 0)
         self.handed_over = 0
 
@@ -244,7 +249,7 @@ class BatchDecoder:
             np.empty(n, np.float64),
             np.zeros(n + 1, np.int64),
             np.empty(room, np.uint64),
-            np.empty(room, np.float64),
+            np.empty(room if self._with_values else 0, np.float64),
             _no_numbers() if self._plan.numbers is None else np.empty(room, np.uint8),
         )
 
@@ -264,12 +269,17 @@ class BatchDecoder:
         while True:
             if self._plan.numbers is not None:
                 self._memory.count_into(out.counted)
-            arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, out.values)
+            values = out.values if self._with_values else self._values_of_a_row
+            arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, values)
             first = decode_events(context, address, places, stamps, first, last, *arrays)
             if first == last:
                 return
-            if self._memory.get(lay.CTX_STOPPED_BY) == lay.NO_ROOM:
+            stopped_by = self._memory.get(lay.CTX_STOPPED_BY)
+            if stopped_by == lay.NO_ROOM:
                 self._make_room(out)
+                continue
+            if stopped_by == lay.NO_VALUES:
+                self._begin_values(out)
                 continue
             raw = bytes(data[bounds[first] : bounds[first + 1]])
             self._decode_plainly(raw, int(times[first]), first, out)
@@ -278,9 +288,16 @@ class BatchDecoder:
     def _make_room(self, out: Columns) -> None:
         room = len(out.keys) + self._most
         out.keys = np.concatenate([out.keys, np.empty(room, np.uint64)])
-        out.values = np.concatenate([out.values, np.empty(room, np.float64)])
+        if self._with_values:
+            out.values = np.concatenate([out.values, np.empty(room, np.float64)])
         if self._plan.numbers is not None:
             out.counted = np.concatenate([out.counted, np.empty(room, np.uint8)])
+
+    def _begin_values(self, out: Columns) -> None:
+        """Keep values from now on: this batch has one that is not 1."""
+        self._with_values = True
+        self._memory.set(lay.CTX_VALUES_STEP, 1)
+        out.values = np.ones(len(out.keys))
 
     def plain_row(self, raw: bytes, time_ms: int = 0) -> PlainRow:
         """The event that the kernel stopped at last, by `reference`; its fields become known if they were unknown.
@@ -306,7 +323,10 @@ class BatchDecoder:
         behind = filled + len(row.keys)
         out.time_ms[i], out.id_hash[i], out.number[i] = row.time_ms, row.id_hash, row.number
         out.keys[filled:behind] = row.keys
-        out.values[filled:behind] = row.values
+        if not self._with_values and any(value != 1.0 for value in row.values):
+            self._begin_values(out)
+        if self._with_values:
+            out.values[filled:behind] = row.values
         if self._plan.numbers is not None:
             out.counted[filled:behind] = [self._plan.numbers.of(origin) for origin in row.origins]
         out.row_start[i + 1] = behind
@@ -329,10 +349,17 @@ class ImpressionDecoder:
     Raises ValueError if the feature specification uses the event's id, time, weight or value.
     """
 
-    def __init__(self, event_spec: EventSpec, feature_spec: FeatureSpec, numbers: FieldNumbers | None = None) -> None:
-        """numbers: by which the fields of features are numbered; None if nobody counts them."""
+    def __init__(
+        self,
+        event_spec: EventSpec,
+        feature_spec: FeatureSpec,
+        numbers: FieldNumbers | None = None,
+        ones_left_out: bool = False,
+    ) -> None:
+        """numbers: by which the fields of features are numbered; None if nobody counts them. ones_left_out: whether to
+        leave out the values of batches, until one comes that is not 1."""
         self.events, self.features = event_spec, feature_spec
-        self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec, numbers))
+        self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec, numbers), ones_left_out)
 
     def decode(
         self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]

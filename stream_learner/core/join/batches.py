@@ -36,8 +36,9 @@ class ClickColumns(NamedTuple):
 class ImpressionColumns(NamedTuple):
     """The columns of a batch of impressions. status: 0 for a good record, else it is dead.
 
-    The features of record i are `keys` and `values` from `row_start[i]` to before `row_start[i + 1]`, and `counted`,
-    which is empty if nobody counts. duplicate: 1 for a record that repeats an id; known from the tick that emits it on.
+    The features of record i are `keys` and `values` from `row_start[i]` to before `row_start[i + 1]`, and `counted`.
+    `values` is empty if all of them are 1 and were left out, `counted` if nobody counts. duplicate: 1 for a record that
+    repeats an id; known from the tick that emits it on.
     """
 
     offsets: NDArray[np.int64]
@@ -87,4 +88,6 @@ class ImpressionBatch:
     @property
     def nbytes(self) -> int:
         """Memory of the columns, bytes."""
-        return 50 * len(self.columns.offsets) + 16 * len(self.columns.keys) + len(self.columns.counted)
+        columns = self.columns
+        features = 8 * len(columns.keys) + 8 * len(columns.values) + len(columns.counted)
+        return 50 * len(columns.offsets) + features

@@ -123,6 +123,8 @@ def gather(parts: list[ExamplePart], n: int, features: int, scratch: ExampleScra
         return _view(parts[0], scratch)
     scratch.reserve_features(features)
     out, at = scratch.columns, 0
+    if not any(len(part.columns.values) for part in parts):
+        out = out._replace(values=out.values[:0])
     for part in parts:
         copy_examples(tuple(part.columns), part.kept, scratch.read_log_time, part.first_read, tuple(out), at)
         at += len(part.kept)
@@ -133,7 +135,7 @@ def gather(parts: list[ExamplePart], n: int, features: int, scratch: ExampleScra
         scratch.weight[:n],
         out.row_start[: n + 1],
         out.keys[:features],
-        out.values[:features],
+        out.values[: min(features, len(out.values))],
         out.counted[: features if len(parts[0].columns.counted) else 0],
     )
 
@@ -205,7 +207,11 @@ def copy_examples(
             out_row_start[at + j + 1] = row_start[k + 1] + shift
         size = row_start[kept[run - 1] + 1] - source
         copy_bytes(_address(out_keys) + 8 * (source + shift), _address(keys) + 8 * source, 8 * size)
-        copy_bytes(_address(out_values) + 8 * (source + shift), _address(values) + 8 * source, 8 * size)
+        if len(values) > 0:
+            copy_bytes(_address(out_values) + 8 * (source + shift), _address(values) + 8 * source, 8 * size)
+        elif len(out_values) > 0:
+            for j in range(source + shift, source + shift + size):
+                out_values[j] = 1.0
         if len(counted) > 0:
             copy_bytes(_address(out_counted) + source + shift, _address(counted) + source, size)
         i = run

@@ -211,6 +211,8 @@ class ImpressionBuffer:
             raise ValueError("row_start does not fit the offsets and the keys")
         if len(impressions.counted) not in (0, len(impressions.keys)):
             raise ValueError("only some features have a number under which they count")
+        if len(impressions.values) not in (0, len(impressions.keys)):
+            raise ValueError("only some features have a value")
         columns = ImpressionColumns(
             offsets,
             status,

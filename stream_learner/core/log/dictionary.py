@@ -112,7 +112,7 @@ def _surely_fits(
     """Whether an example fits even if all its keys are new."""
     length = end - begin
     need_bytes = (2 + key_bytes) * length
-    if need_bytes + _VALUE_BYTES * length > room_bytes:
+    if len(values) > 0 and need_bytes + _VALUE_BYTES * length > room_bytes:
         for j in range(begin, end):
             if values[j] != 1.0:
                 need_bytes += _VALUE_BYTES
@@ -139,10 +139,10 @@ def number_keys(
 ) -> tuple[int, int, int, int, int, int, int]:
     """Take examples (rows) from `first_row` on while they surely fit into the record; the first is always taken.
 
-    In the record an example takes `row_bytes`, a feature 2 bytes, a new key `key_bytes`, a value other than 1 12 bytes;
-    there are `room_bytes`. The first example has at most `MAX_KEYS` features, and the `out` arrays hold them. Returns
-    the row after the last one taken, how many keys, features and values were written, the bytes they take, and the
-    slots and the stamp of the table as they are now.
+    `values` may be empty where all are 1. In the record an example takes `row_bytes`, a feature 2 bytes, a new key
+    `key_bytes`, a value other than 1 12 bytes; there are `room_bytes`. The first example has at most `MAX_KEYS`
+    features, and the `out` arrays hold them. Returns the row after the last one taken, how many keys, features and
+    values were written, the bytes they take, and the slots and the stamp of the table as they are now.
     """
     k = np.uint64(0)
     m = np.uint64(0)
@@ -152,6 +152,7 @@ def number_keys(
     mask = np.uint64(slots - 1)
     tag = np.uint64(stamp) << _INDEX_BITS
     table_at, features = table.ctypes.data, len(keys)
+    with_values = len(values) > 0
     row = first_row
     while row < end_row:
         begin = row_start[row]
@@ -187,7 +188,7 @@ def number_keys(
             table[slot] = np.uint32(tag | index)
             out_indices[m] = index
             k += is_new
-            if values[j] != 1.0:
+            if with_values and values[j] != 1.0:
                 out_positions[v] = m
                 out_values[v] = values[j]
                 v += 1

@@ -74,8 +74,9 @@ class ExampleBatch:
     """Examples of one partition and tick, in order.
 
     log_time_ms i64[n] (never decreasing), id_hash u64[n], label f64[n] in [0, 1], weight f64[n],
-    row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m]. counted u8[m]: the number of the
-    field under which each feature counts; u8[0] if nobody counts.
+    row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m], or f64[0] where all are 1 (never in
+    a batch that was read). counted u8[m]: the number of the field under which each feature counts; u8[0] if nobody
+    counts.
     """
 
     log_time_ms: NDArray[np.int64]
@@ -320,7 +321,7 @@ def _check_batch(batch: ExampleBatch) -> None:
     """Raise ValueError where the columns do not fit together: the kernel trusts them."""
     n, m = len(batch), len(batch.keys)
     rows = {len(batch.log_time_ms), len(batch.label), len(batch.weight), len(batch.row_start) - 1}
-    if rows != {n} or len(batch.values) != m:
+    if rows != {n} or len(batch.values) not in (0, m):
         raise ValueError("the columns of a batch differ in length")
     row_len = np.diff(batch.row_start)
     least, most = int(row_len.min()), int(row_len.max())

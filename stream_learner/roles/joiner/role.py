@@ -233,7 +233,9 @@ class JoinerRole:
             settings=self._settings,
             impressions_topic=impressions.name,
             clicks_topic=clicks.name,
-            impression_decoder=ImpressionDecoder(impression_spec, config.feature_spec(), config.field_numbers()),
+            impression_decoder=ImpressionDecoder(
+                impression_spec, config.feature_spec(), config.field_numbers(), ones_left_out=True
+            ),
             click_decoder=ClickDecoder(click_spec),
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
             clock=_clock_rule(config),

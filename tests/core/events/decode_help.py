@@ -35,7 +35,8 @@ def plainly(plan: Plan, raw: bytes, time_ms: int) -> Event:
 
 
 def events(columns: Columns) -> list[Event]:
-    """Columns as one tuple per event."""
+    """Columns as one tuple per event; values that were left out are 1."""
+    values = columns.values if len(columns.values) else np.ones(len(columns.keys))
     return [
         (
             int(columns.status[i]),
@@ -43,7 +44,7 @@ def events(columns: Columns) -> list[Event]:
             int(columns.id_hash[i]),
             float(columns.number[i]),
             columns.keys[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
-            columns.values[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
+            values[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
             columns.counted[columns.row_start[i] : columns.row_start[i + 1]].tolist(),
         )
         for i in range(len(columns.status))

@@ -69,15 +69,46 @@ def random_batch(rng: Random, oddness: float) -> list[bytes]:
 @pytest.mark.parametrize("event_spec", EVENTS)
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("oddness", [0.02, 0.5])
-def test_paths_agree_on_generated_and_damaged_json(event_spec, features, oddness) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("ones_left_out", [False, True])
+def test_paths_agree_on_generated_and_damaged_json(event_spec, features, oddness, ones_left_out) -> None:  # type: ignore[no-untyped-def]
     """One decoder over many batches, learning fields as it goes, against the plain path event by event."""
     rng = Random(f"{event_spec} {features} {oddness}")
     plan = plan_of(event_spec, features)
-    decoder, accepted = BatchDecoder(plan), 0
+    decoder, accepted = BatchDecoder(plan, ones_left_out), 0
     for _ in range(60):
         raws = random_batch(rng, oddness)
         accepted += decode_help.check(decoder, plan, raws, [rng.choice(TIMES) for _ in raws])
     assert accepted > 0
+
+
+ONES = [b'{"id":"1","a":"x","b":7,"c":null}', b'{"id":"2","a":"y","b":8}']
+NOT_ONES = {
+    "a number": b'{"id":"3","a":"x","n":2.5}',
+    "a number before the others": b'{"n":-1,"id":"3","a":["x","z"]}',
+    "a repeat": b'{"id":"3","a":["x","x"]}',
+    "an unusual event": b'{"id":"3","a":"x","n":2.5,"\\u0061b":1}',
+    "a cross of numbers": b'{"id":"3","m":3,"o":0.5}',
+}
+
+
+@pytest.mark.parametrize("name", NOT_ONES)
+@pytest.mark.parametrize("known", [False, True])
+def test_values_are_left_out_until_one_is_not_1(name: str, known: bool) -> None:
+    """Of a batch of categories there are none; the first other value brings those of its batch and of all later ones.
+
+    known: whether the fields were met before; otherwise the plain path meets the value.
+    """
+    plan = EventSpec().impression_plan(FeatureSpec(categorical=("b",), crosses=(("m", "o"),)))
+    decoder = BatchDecoder(plan, ones_left_out=True)
+
+    def values(raws: list[bytes]) -> int:
+        decode_help.check(decoder, plan, raws, [0] * len(raws))
+        return len(decoder.decode(*decode_help.batch(raws)).values)
+
+    assert values(ONES + [b'{"id":"3","m":1,"n":1,"o":true}'] * known) == 0
+    assert values(ONES * 3) == 0
+    decode_help.check(decoder, plan, [*ONES, NOT_ONES[name], *ONES], [0] * 5)
+    assert values(ONES) == len(decoder.decode(*decode_help.batch(ONES)).keys) > 0
 
 
 JSON = st.recursive(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import Clicks, Impressions
 from stream_learner.core.join import click_memory, crowded, gather, labels, log_time
@@ -190,6 +191,28 @@ def test_batches_and_scratch_make_no_difference(traffic: Traffic, outputs: list[
                 assert same(output, outputs[k])
             k += 1
     assert total == sum(len(o.examples) for o in outputs)
+
+
+@pytest.mark.parametrize("step", [97, 1000])
+def test_values_that_are_left_out_are_1(traffic: Traffic, outputs: list[TickOutput], step: int) -> None:
+    """Batches with and without values, in the same ticks: only the features of every third batch are not 1."""
+    join = JoinState(SPEC, impression_start=0, click_start=0)
+    wanted: list[NDArray[np.float64]] = []
+    for number, first in enumerate(range(0, IMPRESSIONS, step)):
+        offsets, columns = traffic.impressions_at(first, min(first + step, IMPRESSIONS))
+        with_values = number % 3 == 0
+        wanted.append(columns.values if with_values else np.ones(len(columns.keys)))
+        join.add_impressions(offsets, columns if with_values else replace(columns, values=np.zeros(0)))
+    feed(join, traffic, IMPRESSIONS)
+    value_of = dict(zip(traffic.impressions.keys.tolist(), np.concatenate(wanted).tolist(), strict=True))
+    both = 0
+    for output, right in zip(emit_all(join), outputs, strict=True):
+        made = output.examples
+        assert np.array_equal(made.keys, right.examples.keys) and np.array_equal(made.counted, right.examples.counted)
+        values = [value_of[key] for key in made.keys.tolist()]
+        assert (made.values if len(made.values) else np.ones(len(made.keys))).tolist() == values
+        both += 0 < sum(value == 1.0 for value in values) < len(values)
+    assert both > 0
 
 
 def mark_at(join: JoinState, output: TickOutput) -> Mark:

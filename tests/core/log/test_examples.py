@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,15 @@ def test_records_of_one_event_do_not_remember_the_record_before(batch: ExampleBa
     for row in range(len(batch)):
         one = slice_rows(batch, row, row + 1)
         assert encode_examples(0, 1, 5, one, scratch=SHARED) == encode_examples(0, 1, 5, one)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches(), st.sampled_from([400, 700, 900_000]))
+def test_values_that_are_left_out_are_1(batch: ExampleBatch, max_bytes: int) -> None:
+    ones = replace(batch, values=np.ones(len(batch.keys)))
+    left_out = replace(batch, values=np.zeros(0))
+    wanted = encode_examples(3, 77, 5, ones, max_bytes, scratch=SHARED)
+    assert encode_examples(3, 77, 5, left_out, max_bytes, scratch=SHARED) == wanted
 
 
 def test_a_table_whose_stamps_are_used_up_begins_anew() -> None:

@@ -150,6 +150,7 @@ class FieldMemory:
         self.set(lay.CTX_TABLE, address_of(self._table))
         self.set(lay.CTX_TABLE_MASK, table - 1)
         self.set(lay.CTX_COUNTED, address_of(self._not_counted))
+        self.set(lay.CTX_VALUES_STEP, 1)
 
     def _set_watched(self) -> None:
         absent = self._plan.indicators()

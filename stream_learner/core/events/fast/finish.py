@@ -21,6 +21,7 @@ from stream_learner.core.events.fast.layout import (
     CTX_KEYS,
     CTX_LINKS,
     CTX_MAX_FEATURES,
+    CTX_NOT_ONE,
     CTX_RECENT,
     CTX_ROW_COUNTED,
     CTX_ROW_KEYS,
@@ -31,6 +32,7 @@ from stream_learner.core.events.fast.layout import (
     CTX_TABLE_MASK,
     CTX_TEXT,
     CTX_VALUES,
+    CTX_VALUES_STEP,
     CTX_WATCH_COUNT,
     CTX_WATCHES,
     CTX_ZEROS,
@@ -61,8 +63,10 @@ def start_row(context):  # type: ignore[no-untyped-def]
     filled = load_i64(context + CTX_FILLED)
     store_i64(context + CTX_COUNT, 0)
     store_i64(context + CTX_ZEROS, 0)
+    store_i64(context + CTX_NOT_ONE, 0)
     store_i64(context + CTX_ROW_KEYS, load_i64(context + CTX_KEYS) + 8 * filled)
-    store_i64(context + CTX_ROW_VALUES, load_i64(context + CTX_VALUES) + 8 * filled)
+    step = load_i64(context + CTX_VALUES_STEP)
+    store_i64(context + CTX_ROW_VALUES, load_i64(context + CTX_VALUES) + 8 * step * filled)
     step = load_i64(context + CTX_COUNTED_STEP)
     store_i64(context + CTX_ROW_COUNTED, load_i64(context + CTX_COUNTED) + step * filled)
     watches = load_i64(context + CTX_WATCHES)
@@ -76,6 +80,8 @@ def append(context, key, value):  # type: ignore[no-untyped-def]
     count = load_i64(context + CTX_COUNT)
     store_u64(load_i64(context + CTX_ROW_KEYS) + 8 * count, key)
     store_f64(load_i64(context + CTX_ROW_VALUES) + 8 * count, value)
+    if value != 1.0:
+        store_i64(context + CTX_NOT_ONE, 1)
     store_i64(context + CTX_COUNT, count + 1)
 
 
@@ -209,6 +215,7 @@ def _sum_repeats(context: int) -> None:
         place = _find(context, keys, key, stamp)
         if place >= 0:
             store_f64(values + 8 * place, load_f64(values + 8 * place) + value)
+            store_i64(context + CTX_NOT_ONE, 1)
             continue
         store_i64(table + 16 * (-1 - place), stamp)
         store_i64(table + 16 * (-1 - place) + 8, kept)

@@ -136,7 +136,11 @@ CTX_ROW_COUNTED = 352
 # counts, and all rows write to the same scratch space.
 CTX_COUNTED = 360
 CTX_COUNTED_STEP = 368
-CTX_BYTES = 376
+# Context: the step of the values, 1; or 0 as long as all of them are 1, and then all rows write to the same scratch
+# space. NOT_ONE: whether the event at hand has another value.
+CTX_VALUES_STEP = 376
+CTX_NOT_ONE = 384
+CTX_BYTES = 392
 
 RECENT_BYTES = 1 << 13
 """Size of the table that CTX_RECENT points to."""
@@ -145,6 +149,7 @@ RECENT_BYTES = 1 << 13
 UNUSUAL = 0
 UNKNOWN_FIELD = 1
 NO_ROOM = 2
+NO_VALUES = 3
 
 # CTX_ROLES_NEEDED, CTX_ROLES_FOUND: bit r stands for role r. This is the bit of the time.
 TIME_BIT = 1 << 2

@@ -293,7 +293,8 @@ def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, n
 
     data: address that bounds count from; bounds, times: addresses of i64 offsets and timestamps. The columns are
     arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 as long
-    as there is room. Returns the number of the event it stopped at, for the reason in CTX_STOPPED_BY; or `last`.
+    as there is room; values of one row with a CTX_VALUES_STEP of 0. Returns the number of the event it stopped at, for
+    the reason in CTX_STOPPED_BY; or `last`.
     """
     store_i64(context + lay.CTX_TIMES, time_ms.ctypes.data)
     store_i64(context + lay.CTX_IDS, id_hash.ctypes.data)
@@ -316,6 +317,9 @@ def _decode_all(context: int, data: int, bounds: int, times: int, first: int, la
             return i
         at, end = data + load_i64(bounds + 8 * i), data + load_i64(bounds + 8 * i + 8)
         if not _decode_event(context, at, end, load_i64(times + 8 * i)):
+            return i
+        if load_i64(context + lay.CTX_NOT_ONE) > load_i64(context + lay.CTX_VALUES_STEP):
+            store_i64(context + lay.CTX_STOPPED_BY, lay.NO_VALUES)
             return i
         filled += load_i64(context + lay.CTX_COUNT)
         store_i64(context + lay.CTX_FILLED, filled)
