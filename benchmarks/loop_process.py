@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from benchmarks.counters import EVENTS, Counters, NotCounted
 from stream_learner.adapters.kafka import Admin, KafkaSettings, ReaderPools, SharedReader
+from stream_learner.adapters.machine import keep_for_batches
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config, load_config
@@ -74,6 +75,7 @@ def main() -> None:
     with suppress(NotCounted):
         counters = Counters(later_threads=True)
     config = load_config(file)
+    keep_for_batches()
     configure_logging(log_format="console", log_level="warning")
     load_kernels(["joiner", "learner"])
     metrics = Metrics(config.model)

@@ -2,8 +2,9 @@
 
 GNU's allocator gives every thread an arena of its own, and each arena keeps what was freed in it. An array from some
 size on gets a mapping of its own, which is given back when the array is freed; but each time that happens the allocator
-raises that size. Both suit a process that has memory to spare. `keep_little` changes both, so that the resident memory
-follows what the process uses. Where the C library is not GNU's, it changes nothing.
+raises that size, and what it gives back at the end of an arena. So a process gives the memory of batches back and takes
+it anew, which costs a joiner a twelfth of its time, or keeps more than it uses, as the sizes of its first batches would
+have it. `keep_for_batches` and `keep_little` decide it. Where the C library is not GNU's, they change nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +23,30 @@ _ARENA_MAX: Final = -8
 LARGE_BYTES: Final = 128 * 1024
 """Arrays from this size on are given back as soon as they are freed. The allocator never raises a size that is set."""
 ARENAS: Final = 1
+LARGEST_BATCH_BYTES: Final = 32 << 20
+"""Only arrays from this size on, the largest that may be set, have mappings of their own in a process of batches."""
+KEPT_BYTES: Final = 16 << 20
+"""What an arena of such a process keeps free at its end."""
 
 
 def keep_little() -> bool:
-    """Keep little of what is freed from now on. Returns False if the C library has no such option."""
+    """Keep little of what is freed from now on, so that the resident memory follows what the process uses.
+
+    Returns False if the C library has no such option.
+    """
+    return _set((_ARENA_MAX, ARENAS), (_MMAP_THRESHOLD, LARGE_BYTES), (_TRIM_THRESHOLD, LARGE_BYTES))
+
+
+def keep_for_batches() -> bool:
+    """Keep what batches need of what is freed from now on. Returns False if the C library has no such option."""
+    return _set((_MMAP_THRESHOLD, LARGEST_BATCH_BYTES), (_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+def _set(*options: tuple[int, int]) -> bool:
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    options = ((_ARENA_MAX, ARENAS), (_MMAP_THRESHOLD, LARGE_BYTES), (_TRIM_THRESHOLD, LARGE_BYTES))
     return all(set_option(option, value) == 1 for option, value in options)
 
 

@@ -90,6 +90,8 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
     learns = "learner" in wanted
     if learns and config.learner.memory_bytes is not None:
         machine.keep_little()  # before the first thread, which would have an arena of its own
+    else:
+        machine.keep_for_batches()
     metrics = Metrics(config.model)
     for name in wanted:
         metrics.set(names.START_TIME, time.time(), role=name)
