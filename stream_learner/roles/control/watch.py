@@ -17,7 +17,7 @@ from stream_learner.core.errors import RecordError, Where
 from stream_learner.errors import BrokenInvariant, BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.roles.control.topic import PARTITION, READ_RECORDS, require_control
 
-LOOK_S = 0.2
+LOOK_S = 0.5
 """How long one look waits for a record."""
 AGAIN_S = 5.0
 """How long it waits before it looks for the topic again."""

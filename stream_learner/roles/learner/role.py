@@ -51,7 +51,7 @@ COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
 """Clients of Kafka. Common: administration, the control topic, the training log. Of each model: the lease, two
 producers, and at the start readers of the last version."""
 FOLD_FOR_S = 0.05
-REST_S = 0.1
+REST_S = 0.25
 """How long the role waits for a record before it looks at the lease, the topics and the clock again."""
 REPORT_EVERY_S = 1.0
 SETTLE_S = 5.0
