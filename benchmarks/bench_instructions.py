@@ -79,7 +79,7 @@ def counted(works: Iterator[Work], counters: Counters) -> tuple[NDArray[np.float
 def _decode(impressions: int) -> Iterator[Work]:
     warm_decoders()
     categories = FeatureSpec(categorical=tuple(f"I{i}" for i in range(1, bench_decode.INTEGERS + 1)))
-    decoder = ImpressionDecoder(EventSpec(), categories)
+    decoder = ImpressionDecoder(EventSpec(), categories, ones_left_out=True)
     for batch in bench_decode._batches(bench_decode._events(impressions)):
         yield partial(_in_batch, decoder.decode, *batch)
 
