@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 COMMIT_EVERY_S = 1.0
-LOOK_ROUND_S = 0.1
+LOOK_ROUND_S = 0.25
 """How often the group, the topics, the credentials and the clients' reports are looked at."""
 FLUSH_S = 5.0
 RETRY_S = 1.0
