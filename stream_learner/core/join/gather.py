@@ -135,7 +135,7 @@ def gather(parts: list[ExamplePart], n: int, features: int, scratch: ExampleScra
         scratch.weight[:n],
         out.row_start[: n + 1],
         out.keys[:features],
-        out.values[: min(features, len(out.values))],
+        out.values[:features],
         out.counted[: features if len(parts[0].columns.counted) else 0],
     )
 
