@@ -259,6 +259,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        name="partition-that-came-back-is-not-shown",
+        area="metrics",
+        harm="A joiner that is given a partition again shows none of its gauges, and no alert fires.",
+        file="stream_learner/adapters/telemetry/metrics.py",
+        old="                del known[key]\n",
+        new="                known[key] = known[key]\n",
+        tests=("tests/adapters/telemetry/test_telemetry.py",),
+    ),
+    Fault(
         name="lines-behind-a-long-one",
         area="example files",
         harm="Behind a line that is too long, messages name the wrong line.",

@@ -107,6 +107,15 @@ FAULTS = (
         tests=("tests/roles/test_reports.py", "tests/e2e/test_joiners.py"),
     ),
     Fault(
+        name="judged-by-old-predictions",
+        area="publication",
+        harm="A model that no longer predicts what was published is published all the same: its gate sees no change.",
+        file="stream_learner/roles/learner/publication_gate.py",
+        old="            if digest == their_digest and len(records) == len(theirs)",
+        new="            if len(records) == len(theirs)",
+        tests=("tests/roles/learner/test_publication_gate.py",),
+    ),
+    Fault(
         name="version-of-the-shard-that-is-ahead",
         area="publication",
         harm="Where one shard has lost a publication, the rows that changed in it are not published again.",

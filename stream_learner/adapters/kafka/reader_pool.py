@@ -143,12 +143,13 @@ class ReaderPool:
 
         A fetch takes at most an eighth of a partition's share: what is on its way when the partition is set aside is
         fetched again later. A fetch that waits for records holds up a partition that is assigned meanwhile, and whoever
-        reads up to an end hears of it after such a wait, so it waits for less than librdkafka's half second.
+        reads up to an end hears of it after such a wait, so it waits for less than librdkafka's half second; a shorter
+        wait costs more while nothing happens.
         """
         of_each = buffer_bytes // (16 * max(partitions, 1))
         defaults = {
             "fetch.queue.backoff.ms": "20",
-            "fetch.wait.max.ms": "100",
+            "fetch.wait.max.ms": "250",
             "fetch.message.max.bytes": str(min(max(of_each, MIN_FETCH_BYTES), MAX_FETCH_BYTES)),
             "fetch.max.bytes": str(max(buffer_bytes // 8, int(self.settings.get("message.max.bytes", MESSAGE_BYTES)))),
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,8 @@ class ModelPublicationGate:
         self._again_at_s = float("-inf")
         self._said = ""
         self._judged: tuple[int, Sums, Predictions] | None = None
+        self._predicted: tuple[int, list[ExampleRecord], Predictions] | None = None
+        """What was predicted last of the reservoir: by the model of which digest, and of which examples."""
         self.trouble = ""
         """Why the model is not published, "" if this does not hold it."""
         self.holding: HeldPublication | None = None
@@ -103,12 +106,25 @@ class ModelPublicationGate:
         if now_s < self._again_at_s:
             return self._gate.held
         sums = Sums.of(learner.progress.summary())
-        predictions = [learner.predict(record) for record in self._gate.reservoir]
+        predictions = self._predict(learner)
         self._judged = tick, sums, predictions
         found = self._gate.judge(tick, sums, predictions)
         self._again_at_s = now_s + max(LEAST_S, SHARE * (self._clock_s() - now_s))
         self._say(tick, found)
         return found
+
+    def _predict(self, learner: Learner) -> Predictions:
+        """The predictions of the reservoir. Those of the last time, if the model and the examples are still the same:
+        a learner without new examples publishes ticks all the same.
+        """
+        digest, records = learner.digest(), self._gate.reservoir
+        if self._predicted is not None:
+            their_digest, theirs, predictions = self._predicted
+            if digest == their_digest and len(records) == len(theirs) and all(map(is_, records, theirs)):
+                return predictions
+        predictions = [learner.predict(record) for record in records]
+        self._predicted = digest, records, predictions
+        return predictions
 
     def _say(self, tick: int, found: Held | None) -> None:
         """Log that it is out of bounds, or no longer."""

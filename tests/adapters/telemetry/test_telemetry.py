@@ -203,6 +203,19 @@ def test_a_partition_given_away_is_not_shown_any_more() -> None:
     assert 'partition="1"' in text
 
 
+def test_a_partition_that_comes_back_is_shown_again() -> None:
+    """Whatever the order in which the labels are given."""
+    metrics = Metrics("ctr")
+    shown = 'stream_learner_joiner_log_time_seconds{input="clicks",model="ctr",partition="0"}'
+    for value in (5.0, 6.0):
+        metrics.set(names.JOINER_LOG_TIME, value, input="clicks", partition="0")
+        metrics.set(names.JOINER_LOG_TIME, value + 1, partition="0", input="clicks")
+        assert f"{shown} {value + 1}" in metrics.text().decode()
+        metrics.forget(names.JOINER_LOG_TIME, partition="0", input="clicks")
+        assert shown not in metrics.text().decode()
+    metrics.forget(names.JOINER_LOG_TIME, partition="0", input="clicks")
+
+
 def test_what_is_not_declared_is_refused() -> None:
     """An undeclared metric, a wrong operation and wrong labels are bugs, and say so."""
     metrics = Metrics("ctr")

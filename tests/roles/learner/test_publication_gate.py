@@ -15,6 +15,7 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.control.records import Accepted
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.gate.publication import CHANGE, Held, PublicationGate
+from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.roles.learner.publication_gate import ModelPublicationGate
@@ -192,3 +193,41 @@ def test_what_is_admitted_is_predicted_before_it_is_learned() -> None:
     gate.admit(world.tick, [record], world.learner)
     assert (world.learner.digest(), world.learner.table.count) == (digest, rows)
     assert np.isfinite(world.learner.fold(record, world.tick)).all()
+
+
+def test_what_is_judged_is_what_the_model_predicts_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticks with and without examples, with and without newly admitted ones, and a state brought back in between. A
+    model that is the same predicts its reservoir once.
+    """
+    rng, clock, world = np.random.default_rng(4), Clock(), World(seed=3)
+    gate = gate_of("warn", clock=clock)
+    given: list[list[list[float]]] = []
+    monkeypatch.setattr(
+        PublicationGate, "judge", lambda gate, tick, sums, told: given.append([p.tolist() for p in told])
+    )
+    asked: list[int] = []
+    predict = Learner.predict
+
+    def counting(learner: Learner, record: ExampleRecord) -> Any:
+        asked.append(len(record))
+        return predict(learner, record)
+
+    monkeypatch.setattr(Learner, "predict", counting)
+    for step in range(60):
+        world.tick += 1
+        record = world.record() if rng.random() < 0.5 else None
+        if record is not None and rng.random() < 0.5:
+            gate.admit(world.tick, [record], world.learner)
+        if record is not None and rng.random() < 0.7:
+            world.learner.fold(record, world.tick)
+        if step % 20 == 19:
+            gate.restore(orjson.loads(orjson.dumps(gate.state())))
+        clock.now_s += 100.0
+        gate.follow(world.tick, world.learner)
+        reservoir = gate._gate.reservoir
+        assert given[-1] == [predict(world.learner, one).tolist() for one in reservoir]
+        asked.clear()
+        clock.now_s += 100.0
+        gate.follow(world.tick + 1, world.learner)
+        assert (asked, given[-1]) == ([], given[-2])
+    assert len(given[-1]) > 10
