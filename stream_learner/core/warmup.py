@@ -121,17 +121,17 @@ def _requests() -> None:
     requests.warm()
 
 
-HASHING = Part("hashing", 1.0, _hashing)
-ARITHMETIC = Part("arithmetic", 1.5, _arithmetic)
-DECODING = Part("decoding", 6.0, _decoding)
+HASHING = Part("hashing", 0.8, _hashing)
+ARITHMETIC = Part("arithmetic", 1.2, _arithmetic)
+DECODING = Part("decoding", 4.5, _decoding)
 CLICKS = Part("clicks", 0.1, _clicks)
-JOIN = Part("join", 3.5, _join)
-TRAINING_LOG = Part("training log", 1.0, _training_log)
+JOIN = Part("join", 3.0, _join)
+TRAINING_LOG = Part("training log", 0.7, _training_log)
 FEATURE_SUBSET = Part("feature subset", 0.5, _feature_subset)
-FOLD = Part("fold", 5.5, _fold)
-GATE = Part("gate", 2.0, _gate)
-REPLICA = Part("replica", 3.5, _replica)
-REQUESTS = Part("requests", 1.0, _requests)
+FOLD = Part("fold", 5.0, _fold)
+GATE = Part("gate", 1.7, _gate)
+REPLICA = Part("replica", 2.5, _replica)
+REQUESTS = Part("requests", 0.6, _requests)
 
 PARTS: Final = (
     HASHING,

@@ -4,7 +4,7 @@ What a kernel is. A kernel is a Python function over integers, floats, addresses
 machine code on its first call. It runs without the GIL, without fast-math and without fused multiply-add, so that
 the same input gives the same bits on every machine. `kernels.kernel` makes one; `kernels.inlined` makes one that is
 laid into its callers, for the steps of hot loops. What a kernel calls is compiled with it, and has no machine code of
-its own unless Python calls it too (`parts`).
+its own unless Python calls it too (`parts`). Steps of numba's that no kernel needs are left out (`passes`).
 
 Where machine code is kept. Compiling the kernels of a role takes about ten seconds, so machine code is kept on disk.
 Machine code of a kernel contains the machine code of the kernels that it calls, also of those in other files. So it

@@ -13,9 +13,12 @@ from typing import Any
 
 from numba.core import sigutils
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import CompilerBase
+from numba.core.compiler_machinery import PassManager
 from numba.core.registry import CPUDispatcher
 from numba.core.targetconfig import ConfigStack
+
+from stream_learner.core.machine.passes import kernel_passes
 
 
 def inside_a_kernel() -> bool:
@@ -48,8 +51,8 @@ class PartLibrary(JITCodeLibrary):
         """Do nothing: a part is not called by Python."""
 
 
-class KernelCompiler(Compiler):
-    """Numba's compiler, with a `PartLibrary` and without a wrapper for Python where it compiles a part."""
+class KernelCompiler(CompilerBase):
+    """Compiles by the steps of `passes`: a part into a `PartLibrary`, and without a wrapper for Python."""
 
     def __init__(
         self, typing: Any, target: Any, library: Any, args: Any, return_type: Any, flags: Any, hints: Any
@@ -58,6 +61,10 @@ class KernelCompiler(Compiler):
             library = PartLibrary(target.codegen(), "part")
             flags.no_cpython_wrapper = True
         super().__init__(typing, target, library, args, return_type, flags, hints)
+
+    def define_pipelines(self) -> list[PassManager]:
+        """The steps of compiling a kernel."""
+        return [kernel_passes()]
 
 
 class Kernel(CPUDispatcher):
