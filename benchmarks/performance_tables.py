@@ -35,6 +35,8 @@ NEEDED = (
     "serve",
     "predict",
     "freshness",
+    "idle",
+    "start",
 )
 """The benchmarks whose figures the page and README need."""
 WINDOWS = {"1 s": 1, "1 min": 60, "30 min": 1800, "6 h": 21_600, "1 d": 86_400, "7 d": 604_800}
@@ -181,6 +183,25 @@ def serving(figures: Figures) -> str:
         "p99 of 8 connections, ms",
         "p99 of one, ms",
         *(["p99 at an equal rate, ms"] if equal else []),
+    ]
+    return table(head, rows)
+
+
+def rest(figures: Figures) -> str:
+    start, rows = figures.rows("start"), []
+    for name, (share, _, _) in figures.rows("idle").items():
+        role = name.partition(":")[0]
+        seconds = [
+            start[f"{role}: {what}"][0]
+            for what in ("processor time of that", "exec to ready, warm", "processor time of a first start")
+        ]
+        rows.append([f"`{role}`", f"{share:.2f}", *(f"{one:.1f}" for one in seconds)])
+    head = [
+        "role",
+        "idle, % of a core",
+        "start, s of CPU",
+        "exec to ready, s",
+        "first start, nothing compiled, s of CPU",
     ]
     return table(head, rows)
 
@@ -404,6 +425,7 @@ TABLES: dict[str, Callable[[Figures], str]] = {
     "machines": machines,
     "peers": peers,
     "serving": serving,
+    "rest": rest,
     "limit": limit,
     "instructions": instructions,
     "spent": spent,

@@ -190,6 +190,15 @@ def test_servers_stand_beside_each_other_for_each_size_of_request() -> None:
     assert all(number(cell) > 0 for row in rows for cell in row[2:6]) and {len(row) for row in rows} <= {6, 7}
 
 
+def test_every_role_says_what_it_costs_at_rest_and_at_start() -> None:
+    """A start that finds no machine code takes more than one that does."""
+    rows = rows_of("rest")
+    assert [row[0] for row in rows] == ["`join`", "`learn`", "`score`", "`serve`"]
+    for _, idle, start, ready, first in rows:
+        assert number(idle) > 0 and number(ready) > 0
+        assert 0 < number(start) < number(first)
+
+
 def test_a_table_of_the_model_is_bytes_times_features() -> None:
     """The last column is the product of two others."""
     for features, _, _, each, whole in rows_of("features"):
