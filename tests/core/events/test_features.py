@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from datetime import date, datetime, timezone
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import orjson
@@ -15,14 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.events.features import (
-    EncodedRows,
-    FeatureEncoder,
-    FeatureSpec,
-    FieldSpec,
-    event_text,
-    names_of_keys,
-)
+from stream_learner.core.events.features import EncodedRows, FeatureEncoder, FeatureSpec, FieldSpec, names_of_keys
 from stream_learner.core.events.reasons import Reason
 from tests.core.events import decode_help, decode_oracle
 
@@ -102,34 +91,6 @@ def test_dictionaries_give_the_features_of_their_json(events: list[dict[str, Any
     assert from_dicts.status.tolist() == from_json.status.tolist()
     assert from_dicts.keys.tolist() == from_json.keys.tolist()
     assert from_dicts.values.tolist() == from_json.values.tolist()
-
-
-VALUES = (
-    *(None, True, 3, 2**63, 0.1, float("nan"), float("inf"), "x", "\u00e9\U0001f600", (1, 2), UUID(int=7)),
-    *(np.float64(1.5), np.float64("nan"), np.float32(0.1), np.float16(0.1), np.int8(-3), np.uint64(2**63), np.True_),
-    *(np.array([1, 2]), np.array([[0.5]]), np.array([1, 2, 3])[::2], np.array(1.0), np.array(["a"])),
-    *(np.datetime64("2026-01-02"), np.str_("y"), np.bytes_(b"z"), np.longdouble(1), np.complex128(1)),
-    *(datetime(2026, 1, 2, tzinfo=timezone.utc), date(2026, 1, 2), Decimal(1), b"raw", {1, 2}, 2**70),
-)
-NESTED = st.recursive(
-    st.sampled_from(VALUES),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc") | st.just(1), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), NESTED, max_size=4))
-def test_the_text_of_a_dictionary_is_as_if_numpy_was_looked_for_everywhere(event: dict[str, Any]) -> None:
-    """The same bytes, or the same refusal, whether an event has values of NumPy or none."""
-    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-    try:
-        wanted = orjson.dumps(event, option=options)
-    except TypeError as error:
-        with pytest.raises(TypeError, match=re.escape(f"event 5: {error}")):
-            event_text(event, 5)
-    else:
-        assert event_text(event, 5) == wanted
 
 
 def test_dictionaries_may_hold_numpy_values() -> None:
