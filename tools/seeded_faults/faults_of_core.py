@@ -197,6 +197,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        name="types-of-a-sum-by-its-first-number",
+        area="kernels",
+        harm="A kernel that adds numbers of two types computes with those that another kernel had, and is wrong.",
+        file="stream_learner/core/machine/passes.py",
+        old="        key = (function, *args)\n",
+        new="        key = (function, args[0])\n",
+        tests=("tests/core/machine/test_passes.py",),
+    ),
+    Fault(
         name="fast-math",
         area="kernels",
         harm="Kernels are compiled with fast-math: digests differ between machines, and NaN is no longer refused.",
