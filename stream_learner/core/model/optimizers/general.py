@@ -189,7 +189,7 @@ class GeneralFold:
         self._rule = code_of(optimizer)
         self._columns = len(optimizer.columns)
         self._scalars = len(optimizer.scalars)
-        self._kept = optimizer.parameters()
+        self._kept = np.asarray(optimizer.parameters(), np.float64)  # whole numbers may be given as integers
         self._parameters = address_of(self._kept)
 
     def weights(self, columns: NDArray[np.float64], scalars: NDArray[np.float64]) -> NDArray[np.float64]:

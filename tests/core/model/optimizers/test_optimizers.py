@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.optimizers import FtrlProximal, make_optimizer
+from stream_learner.core.model.losses import make_loss
+from stream_learner.core.model.optimizers import OPTIMIZERS, FtrlProximal, make_optimizer, sample_optimizer
 from tests.core.model.example_records import Example, as_record
 from tests.core.model.fold_oracle import Ftrl, sigmoid
+from tests.core.model.optimizers.optimizer_help import bits_of, some_examples, weights_of
 
 rates = st.floats(0.001, 10.0)
 penalties = st.one_of(st.just(0.0), st.floats(0.0, 5.0))
@@ -112,3 +116,40 @@ def test_unknown_names_are_answered_with_the_nearest_known_one() -> None:
         make_optimizer({"name": "ftrl_proximal", "aplha": 0.1})
     with pytest.raises(ValueError, match="unknown optimizer None"):
         make_optimizer({})
+
+
+def in_whole_numbers(name: str) -> dict[str, Any]:
+    """Settings of an optimizer in which every number is an integer, as a command line may give them."""
+    found = sample_optimizer(name).to_dict()
+    for key, value in found.items():
+        if isinstance(value, float):
+            for whole in (2, 1, 3, -1, 0):
+                with suppress(ValueError):
+                    make_optimizer({**found, key: whole})
+                    found[key] = whole
+                    break
+    assert not any(isinstance(value, float) and math.isfinite(value) for value in found.values())
+    return found
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_whole_numbers_are_numbers(name: str) -> None:
+    """`eta=1` is `eta=1.0`: the same rows, weights and predictions to the bit."""
+    whole = in_whole_numbers(name)
+    fractions = {
+        key: float(value) if type(value) is int and key in FLOATS[name] else value for key, value in whole.items()
+    }
+    bits = []
+    for numbers in (whole, fractions):
+        optimizer = make_optimizer(numbers)
+        loss = (optimizer.losses or ("logistic",))[0]
+        learner = Learner(optimizer, loss=make_loss(loss))
+        margins = [learner.fold(as_record([one]), 0).tobytes() for one in some_examples(loss, 3)]
+        bits.append((margins, bits_of(learner)[0], weights_of(learner).tobytes()))
+    assert bits[0] == bits[1]
+
+
+FLOATS = {
+    name: {key for key, value in sample_optimizer(name).to_dict().items() if isinstance(value, float)}
+    for name in OPTIMIZERS
+}
