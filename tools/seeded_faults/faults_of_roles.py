@@ -107,6 +107,15 @@ FAULTS = (
         tests=("tests/roles/test_reports.py", "tests/e2e/test_joiners.py"),
     ),
     Fault(
+        name="backlog-teaches-the-gate-nothing",
+        area="publication",
+        harm="Behind a backlog that was folded in seconds, turned labels are published for an hour.",
+        file="stream_learner/roles/learner/publication_gate.py",
+        old="        if self._gate.wants_sums(tick - 1):\n",
+        new="        if not self._gate.wants_sums(tick - 1):\n",
+        tests=("tests/roles/learner/test_publication_gate.py",),
+    ),
+    Fault(
         name="judged-by-old-predictions",
         area="publication",
         harm="A model that no longer predicts what was published is published all the same: its gate sees no change.",

@@ -176,6 +176,7 @@ class PublicationGate:
         self._admitted: deque[_Admitted] = deque()
         self._admitted_tick = -1
         self._told_tick = -1
+        self._judged_tick = -1
         self.held: Held | None = None
         """Why the model is held, None while it is not."""
         self.since_tick = -1
@@ -199,8 +200,25 @@ class PublicationGate:
         """The examples whose present predictions `judge` is to be given, in this order."""
         return [one.record for one in self._admitted]
 
+    def wants_sums(self, tick: int) -> bool:
+        """Whether `learn` is to be given the sums as of a tick: a minute after the last ones, where no model was judged
+        for a window of log time. So it is with a backlog, which is folded far faster than versions are published.
+        """
+        if self._judged_tick < 0:
+            self._judged_tick = tick
+        return tick - self._judged_tick >= self._window and self._is_minute(tick)
+
+    def learn(self, tick: int, sums: Sums) -> None:
+        """Take in the sums as of a tick that is not published: once a window its figures enter the means, if they are
+        within bounds.
+        """
+        self._note(tick, sums)
+        if self.held is None and self._judge_quality(tick, sums) is None:
+            self._learn_quality(tick, sums)
+
     def judge(self, tick: int, sums: Sums, predictions: Sequence[NDArray[np.float64]]) -> Held | None:
         """Why the model as of a tick must not be published, None if it may. `passed` or nothing follows."""
+        self._judged_tick = tick
         self._note(tick, sums)
         found = self._judge_quality(tick, sums) or self._judge_change(tick, predictions)
         if found is not None and self.held is None:
@@ -208,9 +226,12 @@ class PublicationGate:
         self.held = found
         return found
 
+    def _is_minute(self, tick: int) -> bool:
+        return not self._marks or tick - self._marks[-1][0] >= self._minute
+
     def _note(self, tick: int, sums: Sums) -> None:
         """Note the sums once a minute, and forget those before the window."""
-        if all(map(math.isfinite, sums)) and (not self._marks or tick - self._marks[-1][0] >= self._minute):
+        if all(map(math.isfinite, sums)) and self._is_minute(tick):
             self._marks.append((tick, sums))
         while len(self._marks) > 1 and tick - self._marks[1][0] >= self._window:
             if sums.minus(self._marks[1][1]).evidence < EVIDENCE and len(self._marks) < 2 * MEMORY:
@@ -275,6 +296,15 @@ class PublicationGate:
 
     def passed(self, tick: int, sums: Sums, predictions: Sequence[NDArray[np.float64]]) -> None:
         """Note that the model as of a tick, which was judged last, is published. Once a window it enters the means."""
+        self._learn_quality(tick, sums)
+        if self._told_tick < 0 or tick - self._told_tick >= self._window:
+            if self._told_tick >= 0 and tick - self._told_tick <= 3 * self._window:
+                for name, value in self._changes(predictions).items():
+                    self._usual[name].learn(value)
+            self._tell(tick, predictions)
+
+    def _learn_quality(self, tick: int, sums: Sums) -> None:
+        """Take the last window into the means of its figures, once a window and where it has evidence."""
         window = sums.minus(self._marks[0][1]) if self._marks else Sums()
         if tick - self._learned_tick >= self._window and window.evidence >= EVIDENCE:
             self._learned_tick = tick
@@ -282,11 +312,6 @@ class PublicationGate:
                 self._usual[name].learn(value)
             if window.label > 0.0 and window.prediction > 0.0:
                 self._usual[CALIBRATION].learn(math.log(window.prediction / window.label))
-        if self._told_tick < 0 or tick - self._told_tick >= self._window:
-            if self._told_tick >= 0 and tick - self._told_tick <= 3 * self._window:
-                for name, value in self._changes(predictions).items():
-                    self._usual[name].learn(value)
-            self._tell(tick, predictions)
 
     def _tell(self, tick: int, predictions: Sequence[NDArray[np.float64]]) -> None:
         self._told_tick = tick

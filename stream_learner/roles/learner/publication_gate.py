@@ -70,8 +70,12 @@ class ModelPublicationGate:
         """The same with the bound and the tick since when, in the figures as of when that bound was found first."""
 
     def admit(self, tick: int, records: Sequence[ExampleRecord], learner: Learner) -> None:
-        """Look at the examples of the next tick, before it is folded."""
-        if self._policy != OFF and records and self._gate.wants(tick):
+        """Look at the model, where it is not judged, and at the examples of the next tick, before it is folded."""
+        if self._policy == OFF or not records:
+            return
+        if self._gate.wants_sums(tick - 1):
+            self._gate.learn(tick - 1, Sums.of(learner.progress.summary()))
+        if self._gate.wants(tick):
             parts = [cut_rows(record, rows) for record, rows in sampled(records, SAMPLE)]
             self._gate.admit(tick, [(part, learner.predict(part)) for part in parts])
 

@@ -39,6 +39,7 @@ class World:
     per_tick: float = 100.0
     season: float = 0.0
     optimizer: Optimizer = field(default_factory=FtrlProximal)
+    every: int = EVERY
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -49,13 +50,13 @@ class World:
         self.verdicts: list[tuple[int, Held]] = []
 
     def run(self, ticks: int, poison: str = "") -> World:
-        """So many ticks more; after every sixth the model is judged, and published where it may be."""
+        """So many ticks more; after each `every` of them the model is judged, and published where it may be."""
         for _ in range(ticks):
             self.tick += 1
             record = self.record(POISONS.get(poison))
             if record is not None:
                 self.fold(record)
-            if self.tick % EVERY == 0:
+            if self.tick % self.every == 0:
                 self.publish()
         return self
 
@@ -88,7 +89,9 @@ class World:
         )
 
     def fold(self, record: ExampleRecord) -> None:
-        """Admit what is wanted of it, then learn from it."""
+        """Note what is wanted of the model, admit what is wanted of the record, then learn from it."""
+        if self.gate.wants_sums(self.tick - 1):
+            self.gate.learn(self.tick - 1, Sums.of(self.learner.progress.summary()))
         if self.gate.wants(self.tick):
             parts = [cut_rows(one, rows) for one, rows in sampled([record], SAMPLE)]
             self.gate.admit(self.tick, [(part, self.learner.predict(part)) for part in parts])

@@ -20,7 +20,7 @@ from stream_learner.core.gate.publication import (
     Usual,
 )
 from stream_learner.core.model.optimizers import FtrlProximal
-from tests.core.gate.published_world import HOUR, POISONS, TICK_MS, World
+from tests.core.gate.published_world import EVERY, HOUR, POISONS, TICK_MS, World
 
 MINUTE = 60_000 // TICK_MS
 
@@ -56,6 +56,27 @@ def test_poison_is_held_within_minutes_and_stays_held(poison: str) -> None:
     assert first - began <= 3 * MINUTE, world.verdicts[0]
     assert len(world.verdicts) == (world.tick - first) // MINUTE + 1
     assert world.gate.since_tick == first
+
+
+@pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("published", [0, 3])
+def test_poison_is_held_after_a_backlog_that_was_folded_in_seconds(poison: str, published: int) -> None:
+    """What is usual is learned by log time, however often a model was published meanwhile."""
+    world = World(seed=10, every=HOUR if published else 10**9)
+    world.run(3 * HOUR)
+    assert world.verdicts == []
+    world.every, began = EVERY, world.tick
+    world.run(HOUR // 2, poison)
+    assert world.verdicts and world.verdicts[0][0] - began <= 10 * MINUTE
+
+
+def test_poison_at_the_end_of_a_backlog_is_held() -> None:
+    """It is not what is usual, though nothing was published before it."""
+    world = World(seed=10, every=10**9)
+    world.run(2 * HOUR)
+    world.run(HOUR // 4, "flipped labels")
+    world.publish()
+    assert [held.bound for _, held in world.verdicts] == ["normalized_entropy"]
 
 
 def test_a_step_that_is_far_too_large_is_held_at_once() -> None:

@@ -19,7 +19,7 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.roles.learner.publication_gate import ModelPublicationGate
-from tests.core.gate.published_world import TICK_MS, World
+from tests.core.gate.published_world import HOUR, POISONS, TICK_MS, World
 
 
 class Judge:
@@ -231,3 +231,18 @@ def test_what_is_judged_is_what_the_model_predicts_now(monkeypatch: pytest.Monke
         gate.follow(world.tick + 1, world.learner)
         assert (asked, given[-1]) == ([], given[-2])
     assert len(given[-1]) > 10
+
+
+def test_a_backlog_that_is_not_published_arms_it() -> None:
+    """Two hours folded at once, and a quarter of an hour of turned labels: not even the first version is published."""
+    world, gate = World(seed=10), gate_of("hold")
+    for poison, ticks in ((None, 2 * HOUR), (POISONS["flipped labels"], HOUR // 4)):
+        assert gate.trouble == ""
+        for _ in range(ticks):
+            world.tick += 1
+            record = world.record(poison)
+            assert record is not None
+            gate.admit(world.tick, [record], world.learner)
+            world.learner.fold(record, world.tick)
+    assert not gate.lets(world.tick, world.learner, -1)
+    assert "the normalized entropy of the last predictions is" in gate.trouble
