@@ -11,7 +11,8 @@ against itself, for what no count shows: labels that are turned round, a step th
 
 A figure is out of bounds if it is beyond its mean by `DEVIATIONS` mean deviations, and by a factor that no season
 explains. What is found while it is out of bounds enters no mean, so that the longer it lasts, the more it shows. It is
-let through again when all figures are within bounds: the model is then as good, and as it was published.
+let through again when all figures are within bounds: the model is then as good, and as it was published. The means of
+quality are learned from a backlog too, which is folded far faster than it is published (`learn`).
 
 Times are ticks of the log. But a publication is made when the clock says so; so this is no part of what a replay must
 come to again.
