@@ -74,7 +74,9 @@ def test_whoever_reads_may_leave_early(learned: Learned, tmp_path: Path) -> None
     """`score | head` ends without a word about it."""
     file = tmp_path / "events.jsonl"
     file.write_bytes((GOOD + b"\n") * 50_000)
-    with started("score", "-c", learned.world.file, file, piped=True) as command:
+    # Minutes may have passed since the model was published.
+    fresh = "scorer.stale_after=1h"
+    with started("score", "-c", learned.world.file, "--set", fresh, file, piped=True) as command:
         assert command.process.stdout is not None
         command.process.stdout.readline()
         command.process.stdout.close()

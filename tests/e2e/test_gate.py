@@ -189,7 +189,8 @@ def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
     role, alone = gated.learner(config, other), gated.learner(gated.other("alone"))
     with running(role), running(alone):
         held = wait_held(role, alone)
-        assert all(one.gate.holding is not None and one.tick == held - 1 for one in role.models)
+        wait_until(lambda: all(one.gate.holding is not None for one in role.models), "both models hold")
+        assert [one.tick for one in role.models] == [held - 1, held - 1]
         wait_until(lambda: gate.status(config)["state"] == "held", "the learner says so")
         assert decide(config, "accept", None, FIRST + DEAD.last)["from_tick"] == held
         wait_folded(END, role, alone)
