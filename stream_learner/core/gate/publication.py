@@ -178,6 +178,7 @@ class PublicationGate:
         self._admitted_tick = -1
         self._told_tick = -1
         self._judged_tick = -1
+        """The tick that was judged last; before any was, the first of which examples were admitted."""
         self.held: Held | None = None
         """Why the model is held, None while it is not."""
         self.since_tick = -1
@@ -190,6 +191,8 @@ class PublicationGate:
     def admit(self, tick: int, parts: Sequence[tuple[ExampleRecord, NDArray[np.float64]]]) -> None:
         """Admit examples of a tick, with what is predicted of them before they are learned from."""
         self._admitted_tick = tick
+        if self._judged_tick < 0:
+            self._judged_tick = tick
         for record, told in parts:
             if int(record.row_len.sum(dtype=np.int64)) <= LARGEST_FEATURES:
                 self._admitted.append(_Admitted(record, _finite(told)))
@@ -205,9 +208,7 @@ class PublicationGate:
         """Whether `learn` is to be given the sums as of a tick: a minute after the last ones, where no model was judged
         for a window of log time. So it is with a backlog, which is folded far faster than versions are published.
         """
-        if self._judged_tick < 0:
-            self._judged_tick = tick
-        return tick - self._judged_tick >= self._window and self._is_minute(tick)
+        return 0 <= self._judged_tick <= tick - self._window and self._is_minute(tick)
 
     def learn(self, tick: int, sums: Sums) -> None:
         """Take in the sums as of a tick that is not published: once a window its figures enter the means, if they are
