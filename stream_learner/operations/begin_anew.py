@@ -173,7 +173,10 @@ class _BeginAnew:
         passed = [one.passed for one in planned.values() if one is not None]
         added = [p for p in lacking if found[p].mark is None]
         clicks_lost = any(_are_clicks_lost(topics, one) for one in found.values())
-        planned |= {p: self._plan_added(topics, tails[p], found[p], min(passed), clicks_lost) for p in added if passed}
+        if passed:
+            behind = max((one.mark.last_tick - one.mark.stream_tick for one in found.values() if one.mark), default=0)
+            for p in added:
+                planned[p] = self._plan_added(topics, tails[p], found[p], min(passed), behind, clicks_lost)
         if self._request.write:
             # Step 3: the marks of partitions that have one.
             self._refuse_members()
@@ -276,13 +279,16 @@ class _BeginAnew:
             nothing = _Side(last.next_impression, last.next_impression, 0)
             return _Partition(tail, accepted, last, None, nothing, nothing, BEGUN)
         sides = self._sides(topics, accepted, last)
-        mark = self._mark(topics, last.partition, last.id, last.last_tick + 1, *sides)
+        mark = self._mark(topics, last.partition, last.id, last.last_tick + 1, last.stream_tick + 1, *sides)
         return _Partition(tail, accepted, last, mark, *sides)
 
     def _plan_added(
-        self, topics: _Topics, tail: LogTail, accepted: Accepted, tick: int, clicks_lost: bool
+        self, topics: _Topics, tail: LogTail, accepted: Accepted, tick: int, behind: int, clicks_lost: bool
     ) -> _Partition:
-        """The first mark of a partition, with `tick` as its last. Nothing that the partition holds was ever taken."""
+        """The first mark of a partition, with `tick` as its last. Nothing that the partition holds was ever taken.
+
+        behind: how many ticks stream time is behind at the most in a partition that has a mark.
+        """
         partition = tail.partition
         beginning = self._beginning_grown(topics, partition, clicks_lost=clicks_lost)
         where = f"{topics.log.name} partition {partition}"
@@ -290,7 +296,9 @@ class _BeginAnew:
             self._side(topics.impressions, topics.impressions.id, 0, beginning.impression, where, partition),
             self._side(topics.clicks, topics.clicks.id, 0, beginning.click, where, partition),
         )
-        return _Partition(tail, accepted, None, self._mark(topics, partition, GENESIS, tick, *sides), *sides)
+        return _Partition(
+            tail, accepted, None, self._mark(topics, partition, GENESIS, tick, tick - behind, *sides), *sides
+        )
 
     def _sides(self, topics: _Topics, accepted: Accepted, last: Mark) -> tuple[_Side, _Side]:
         """Decide where impressions and clicks go on."""
@@ -363,9 +371,16 @@ class _BeginAnew:
             raise InputsChanged(what, action=NAME_A_START)
 
     def _mark(
-        self, topics: _Topics, partition: int, after: MarkId, tick: int, impressions: _Side, clicks: _Side
+        self,
+        topics: _Topics,
+        partition: int,
+        after: MarkId,
+        tick: int,
+        stream_tick: int,
+        impressions: _Side,
+        clicks: _Side,
     ) -> Mark:
-        """A mark that begins anew, of the ticks after the mark `after` up to `tick`."""
+        """A mark that begins anew, of the ticks after the mark `after` up to `tick`, and of stream time."""
         config = self._config
         event_specs = config.event_specs()
         inputs = InputIdentity(
@@ -375,7 +390,7 @@ class _BeginAnew:
             event_specs[0].fingerprint,
             event_specs[1].fingerprint,
         )
-        point = resume_anew(config.join_spec(), tick, inputs, dedupe_from=impressions.begins)
+        point = resume_anew(config.join_spec(), stream_tick, inputs, dedupe_from=impressions.begins)
         return Mark(
             partition=partition,
             attempt=secrets.randbelow(2**64 - 1) + 1,
@@ -390,6 +405,7 @@ class _BeginAnew:
             resume=point,
             features=config.feature_spec().fingerprint,
             begins_anew=True,
+            stream_tick=stream_tick,
         )
 
     def _refuse_members(self) -> None:

@@ -31,7 +31,9 @@ HeaderList = list[tuple[str, str | bytes | None]]
 class Delivery:
     """The result of appending one record. `offset` is -1 if `error` is set.
 
-    maybe_written: after this error the record may be in the log or not.
+    time_ms: the time of the record, which the broker has set where the topic has
+    `message.timestamp.type=LogAppendTime`; -1 with an error. maybe_written: after this error the record may be in the
+    log or not.
     """
 
     tag: Any
@@ -40,6 +42,7 @@ class Delivery:
     offset: int
     error: StreamLearnerError | None = None
     maybe_written: bool = False
+    time_ms: int = -1
 
 
 class Appender:
@@ -192,7 +195,8 @@ class Appender:
             self._waiting_bytes -= size_bytes
             topic, partition = message.topic() or "", message.partition() or 0
             if error is None:
-                self._done.append(Delivery(tag, topic, partition, message.offset() or 0))
+                time_ms = message.timestamp()[1]
+                self._done.append(Delivery(tag, topic, partition, message.offset() or 0, time_ms=time_ms))
                 return
             maybe = error.code() not in {KafkaError._PURGE_QUEUE, KafkaError.MSG_SIZE_TOO_LARGE}
             purged = error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}

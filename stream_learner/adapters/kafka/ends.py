@@ -201,11 +201,11 @@ class EndWatch:
         partitions: Iterable[TopicAndPartition] = (),
         *,
         period_s: float = 0.2,
-        moments: Moments | None = None,
+        moments: Callable[[], Moments] | None = None,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """moments: of `clock_ms`, at which an answer says most: the thread asks then instead of every `period_s`, while
-        every partition is answered. told: called in the thread of this object after each new snapshot.
+        """moments: those of `clock_ms` at which an answer says most: the thread asks then instead of every `period_s`,
+        while every partition is answered. told: called in the thread of this object after each new snapshot.
         """
         self._moments = moments
         self._unanswered = False
@@ -273,7 +273,7 @@ class EndWatch:
     def _pause_s(self) -> float:
         if self._moments is None or self._unanswered:
             return self._period_s
-        return min(max(self._moments.next_in_s(self._clock_ms()), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        return min(max(self._moments().next_in_s(self._clock_ms()), SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
     def stop(self) -> None:
         """End the thread; the last snapshot stays. May be called twice."""

@@ -91,9 +91,33 @@ JOINER_LOG_TIME_AHEAD = _gauge(
 )
 JOINER_LAG = _gauge(
     "joiner_lag_beyond_window_seconds",
-    "How far the last closed tick of a partition lies behind the wall clock. Impressions wait in Kafka for "
+    "How far the windows that a partition has closed lie behind the brokers' clock. Impressions wait in Kafka for "
     "their window, so consumer lag is no sign of trouble; this is.",
     "partition",
+)
+JOINER_STREAM_LAG = _gauge(
+    "joiner_stream_lag_seconds",
+    "How long after they happened impressions of a partition come, as their last arrivals tell it.",
+    "partition",
+)
+JOINER_CLICK_DELAY = _gauge(
+    "joiner_click_delay_seconds",
+    "How much later than impressions clicks of a partition come, beyond the time after which people click.",
+    "partition",
+)
+JOINER_WINDOWS_WAIT = _gauge(
+    "joiner_windows_wait_seconds",
+    "For how long windows of a partition have waited because an input is silent, or clicks are; 0 while none waits.",
+    "partition",
+)
+JOINER_GUESSED = _counter(
+    "joiner_guessed_examples_total",
+    "Examples of a partition that were made before it was known that all their clicks were there, as it turned out.",
+    "partition",
+)
+JOINER_CLOCK_AHEAD = _gauge(
+    "joiner_clock_ahead_seconds",
+    "How far the wall clock of this process is ahead of the brokers' clock. Windows do not go by it.",
 )
 JOINER_BUFFER_BYTES = _gauge("joiner_buffer_bytes", "Input read ahead and not emitted yet.")
 JOINER_LETTER_BYTES = _gauge(

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.join.batches import ClickBatch, ClickColumns
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.log.marks import LOG_TIME_RULES, RULES
 from stream_learner.core.machine.id_table import IdTable, find_entry, put_entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import bits_of_float, load_i64, store_i64
@@ -68,7 +69,7 @@ class ClickMemory:
     """The remembered clicks of one partition.
 
     first, end: the numbers of the first click not forgotten and of the next one to be taken. forgotten_log_time: the
-    log time with which the last ones were forgotten.
+    usual time with which the last ones were forgotten.
     """
 
     def __init__(self, spec: JoinSpec, log_time: int) -> None:
@@ -119,17 +120,19 @@ class ClickMemory:
             if batch.start < stop:
                 self._table.grow(int(batch.columns.ids[batch.start]), self.first)
 
-    def forget(self, end_ms: int, outcomes: NDArray[np.int64]) -> None:
-        """Forget the clicks that go with a tick that ends at `end_ms`, in offset order.
+    def forget(self, end_ms: int, outcomes: NDArray[np.int64], rules: int = RULES) -> None:
+        """Forget the clicks that go when windows are closed up to `end_ms`, in offset order.
 
-        Each is counted by its code in `outcomes`, i64[5].
+        Each is counted by its code in `outcomes`, i64[5]. rules: of the mark; by `LOG_TIME_RULES` the least time of a
+        row counts, by `RULES` its median.
         """
         spec = self._spec
         self.first, self.forgotten_log_time = expire_clicks(
             self.place,
             self.end,
             self.forgotten_log_time,
-            spec.agree,
+            np.empty(spec.agree, np.int64),
+            rules > LOG_TIME_RULES,
             spec.lateness_ms,
             end_ms - spec.keep_ms,
             outcomes,
@@ -275,34 +278,41 @@ def take_clicks(
 
 
 @kernel
-def _least_of_row(clicks: ClickPlace, number: int, end: int, agree: int) -> int:
-    """The least time of the row of a click that is not dead, where click `end` - 1 ends all rows."""
-    least = load_i64(click_address(clicks, number) + TIME)
-    left = agree - 1
-    while left > 0 and number + 1 < end:
-        number += 1
+def _time_of_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int64], median: bool) -> int:
+    """The lower median of the times in the row of a click that is not dead, else the least; click `end` - 1 ends rows.
+
+    row: scratch for the times, as many as a row has.
+    """
+    n = 0
+    while n < len(row) and number < end:
         click = click_address(clicks, number)
         if code_of(load_i64(click + WORD)) != DEAD:
-            least = min(least, load_i64(click + TIME))
-            left -= 1
-    return least
+            time, i = load_i64(click + TIME), n
+            while i > 0 and row[i - 1] > time:  # sorted in; times come nearly in order
+                row[i] = row[i - 1]
+                i -= 1
+            row[i] = time
+            n += 1
+        number += 1
+    return row[(n - 1) // 2] if median else row[0]
 
 
 @kernel
 def expire_clicks(
     place: Place,
     end: int,
-    log_time: int,
-    agree: int,
+    usual: int,
+    row: NDArray[np.int64],
+    median: bool,
     lateness_ms: int,
     before_ms: int,
     outcomes: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Forget clicks from the first on while they are dead, or min(time, log time + lateness) is below `before_ms`.
+    """Forget clicks from the first on while they are dead, or min(time, usual time + lateness) is below `before_ms`.
 
-    `end` is the number after the last click, `log_time` that of the clicks forgotten before. Counts each click by its
-    code. Returns the number of the first click still remembered, `end` if none is, and the log time of those forgotten
-    now and before.
+    `end` is the number after the last click, `usual` the usual time of the clicks forgotten before. `row` and `median`
+    as in `_time_of_row`. Counts each click by its code. Returns the number of the first click still remembered, `end`
+    if none is, and the usual time of those forgotten now and before.
     """
     clicks = ClickPlace(*place)
     number = clicks.first
@@ -310,13 +320,13 @@ def expire_clicks(
         click = click_address(clicks, number)
         code = code_of(load_i64(click + WORD))
         if code != DEAD:
-            reached = max(log_time, _least_of_row(clicks, number, end, agree))
+            reached = max(usual, _time_of_row(clicks, number, end, row, median))
             if min(load_i64(click + TIME), reached + lateness_ms) >= before_ms:
                 break
-            log_time = reached
+            usual = reached
         outcomes[code] += 1
         number += 1
-    return number, log_time
+    return number, usual
 
 
 @kernel

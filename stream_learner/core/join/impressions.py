@@ -109,7 +109,7 @@ class ImpressionBuffer:
             self.nbytes += batch.nbytes
 
     def end_of_those_before(self, time_ms: int) -> int:
-        """The offset before which a tick emits whose border lies at `time_ms`: that of the first one that waits for it.
+        """The offset before which a cut emits whose border lies at `time_ms`: that of the first one that waits for it.
 
         The end of what has been read ends rows, too: where log time has passed `time_ms`, some earlier one waits.
         """
@@ -143,8 +143,13 @@ class ImpressionBuffer:
         while self.steps and self.steps[0][0] < step:
             self.steps.popleft()
 
-    def emit(self, tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch) -> Emitted:
-        """Decide all impressions before offset `until` in one tick, and let go of them."""
+    def emit(
+        self, tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch, labels_from_ms: int = 0
+    ) -> Emitted:
+        """Decide all impressions before offset `until` and let go of them.
+
+        tick: the first whose windows close now. An impression with a time before `labels_from_ms` is late.
+        """
         parts = self._parts(until)
         read = sum(stop - batch.start for batch, stop in parts)
         scratch.reserve_examples(read)
@@ -154,8 +159,9 @@ class ImpressionBuffer:
         tally = np.zeros(TALLY, np.int64)
         found: list[ExamplePart] = []
         n = before = 0
+        late_before_ms = max(floor - self._spec.lateness_ms, labels_from_ms)
         for batch, stop in parts:
-            start, late_before_ms = batch.start, floor - self._spec.lateness_ms
+            start = batch.start
             self._find_duplicates(batch, start, stop)
             got = _label(batch, stop, late_before_ms, clicks, self._spec, scratch, n, tally)
             if got:
@@ -200,7 +206,7 @@ class ImpressionBuffer:
             )
 
     def _open_step(self, tick: int, until: int) -> None:
-        """Note where the tick's step begins, if this tick is the first of the step that emits something."""
+        """Note where the step of `tick` begins, if this cut is the first of the step that emits something."""
         step = tick // self._spec.step_ticks
         if self._spec.dedupe_ms and until > self.next and not (self.steps and self.steps[-1][0] >= step):
             self.steps.append((step, self.next))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream_learner.core.log.marks import RULES
 from stream_learner.core.machine.hashing import xxh64
 
 DEDUPE_STEPS = 8
@@ -89,13 +90,21 @@ class JoinSpec:
 
 
 class Cut(NamedTuple):
-    """The ticks to emit and their positions in the inputs: one tick, or a run of ticks that emit no impression.
+    """The ticks of stream time whose windows close together, and their positions in the inputs.
 
-    next_impression: the border, the offset of the first impression that is left for later ticks. click_cursor: the
-    offset before which clicks have been read when the impressions are decided.
+    `last_tick` is before `first_tick` where no window closes. next_impression: the border, the offset of the first
+    impression that is left for later cuts. click_cursor: the offset before which clicks have been read when the
+    impressions are decided. labels_from_ms: an impression with a time before it is late. rules: as of a mark.
     """
 
     first_tick: int
     last_tick: int
     next_impression: int
     click_cursor: int
+    labels_from_ms: int = 0
+    rules: int = RULES
+
+    @property
+    def closes(self) -> bool:
+        """Whether any window may close with it."""
+        return self.last_tick >= self.first_tick

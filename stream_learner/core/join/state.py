@@ -20,7 +20,7 @@ from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.core.join.log_time import NO_LOG_TIME
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.log.examples import ExampleBatch
-from stream_learner.core.log.marks import RULES, ClickCounts, InputIdentity, Mark, ResumePoint, TickCounts
+from stream_learner.core.log.marks import LOG_TIME_RULES, ClickCounts, InputIdentity, Mark, ResumePoint, TickCounts
 
 _RESUME_FIXED_BYTES = 96
 _NO_END = sys.maxsize
@@ -55,6 +55,9 @@ class JoinState:
 
     A fresh state begins at given offsets. A resumed one (`resume`) begins with a mark that is a resume point, and is
     `rebuilt` once the records that the mark still needs have been added again.
+
+    next_tick: the first tick of stream time whose windows are not closed. labels_from_ms: impressions with a time
+    before it are late, because clicks could not be read; it may be set, and never goes back.
     """
 
     def __init__(
@@ -66,13 +69,14 @@ class JoinState:
         first_tick: int = 0,
         until_tick: int | None = None,
     ) -> None:
-        """Begin empty at these offsets; the first cut begins with `first_tick`.
+        """Begin empty at these offsets; the first cut begins with `first_tick`. All ticks here are of stream time.
 
         until_tick: the last tick to make, None for no end. A run of empty ticks ends there, so that a mark does,
         however far the inputs have been read.
         """
         self.spec = spec
         self.next_tick = first_tick
+        self.labels_from_ms = 0
         self._until_tick = _NO_END if until_tick is None else until_tick
         self._click_cursor = click_start
         self._impressions = ImpressionBuffer(
@@ -93,14 +97,15 @@ class JoinState:
         point = mark.resume
         if point is None:
             raise ValueError("the mark is not a resume point")
-        if point.rules != RULES:
-            raise ValueError(f"the resume point is of the rules {point.rules} of the join, these are {RULES}")
+        if point.rules < LOG_TIME_RULES:
+            raise ValueError(f"the resume point is of the rules {point.rules} of the join, none can go on from there")
         if point.join_fingerprint != spec.fingerprint:
             raise ValueError("the resume point was made by a join with other settings")
         if point.detached:
             raise ValueError("the resume point's codes have not been put back")
         join = cls(spec, impression_start=point.dedupe_from, click_start=mark.first_click, until_tick=until_tick)
-        join.next_tick = mark.last_tick + 1
+        join.next_tick = mark.stream_tick + 1
+        join.labels_from_ms = mark.labels_from_ms
         join._click_cursor = mark.click_cursor
         join._impressions = ImpressionBuffer(
             spec,
@@ -184,11 +189,12 @@ class JoinState:
         self._ahead.position = max(self._ahead.position, offset)
         self._restore_clicks()
 
-    def wants_impressions(self, buffer_bytes: int, click_idle_ms: int | None = None) -> bool:
+    def wants_impressions(self, buffer_bytes: int, click_idle_ms: int | None = None, *, to_end: bool = False) -> bool:
         """Whether to read more impressions now.
 
         True while some of the next tick may be missing, or while only impressions hold back the first tick that is not
-        empty; else as far as click progress has come, while `buffered_bytes` is below `buffer_bytes`.
+        empty; else as far as click progress has come, or all with `to_end`, while `buffered_bytes` is below
+        `buffer_bytes`.
         """
         if self._impressions.position < self._impressions.next:
             return True
@@ -197,7 +203,8 @@ class JoinState:
         goal = self._end_of(self._goal_tick())
         if reach < self._end_of(self.next_tick) or reach < goal <= progress:
             return True
-        return self.buffered_bytes < buffer_bytes and reach < progress // self.spec.tick_ms * self.spec.tick_ms
+        wanted = to_end or reach < progress // self.spec.tick_ms * self.spec.tick_ms
+        return wanted and self.buffered_bytes < buffer_bytes
 
     def wants_clicks(self, buffer_bytes: int) -> bool:
         """Whether to read more clicks now: while the next tick needs them, else while the buffer has room."""
@@ -211,31 +218,39 @@ class JoinState:
         impression_idle_ms: int | None = None,
         *,
         allow_empty: bool = True,
+        together: bool = False,
+        stands: bool = False,
     ) -> Cut | None:
         """The next cut that may be emitted, or None.
 
-        click_idle_ms, impression_idle_ms: progress by the clock ("P" in docs/join.md), ms since the epoch, given only
-        while everything in the partition has been added; else None.
+        click_idle_ms, impression_idle_ms: where the stream is by the clock ("S" in docs/join.md), ms since the epoch,
+        to which clicks and impressions are known to be there; None where only log time tells.
 
         The cut is the next tick, if that emits impressions. Else it is a run of empty ticks that ends before the first
         tick that emits some, or with the last tick to make; with `allow_empty` it ends with the last tick that can
-        close if neither can be reached yet.
+        close if neither can be reached yet. With `together` all windows that can close do so in one cut, which closes
+        none where none can, or where the stream `stands`.
         """
         if not self.rebuilt or self.ended:
             return None
         progress = min(_latest(self._ahead.log_time, click_idle_ms), self._reach(impression_idle_ms))
         closeable = min(progress // self.spec.tick_ms - 1, self._until_tick)
-        if closeable < self.next_tick:
-            return None
+        if stands or closeable < self.next_tick:
+            return self._cut(self.next_tick - 1, self.next_impression) if together else None
         full = self._first_full_tick()
-        if full == self.next_tick:
-            end = self._end_of(full)
-            until = self._impressions.end_of_those_before(max(end - self.spec.window_ms, 0))
-            return Cut(full, full, until, self._cursor_at(end))
+        if full is not None and (full == self.next_tick or (together and full <= closeable)):
+            last = closeable if together else full
+            return self._cut(last, self._impressions.end_of_those_before(self._border_ms(last)))
         last = closeable if full is None else min(closeable, full - 1)
-        if not allow_empty and last not in (self._until_tick, None if full is None else full - 1):
+        if not (allow_empty or together) and last not in (self._until_tick, None if full is None else full - 1):
             return None
-        return Cut(self.next_tick, last, self.next_impression, self._cursor_at(self._end_of(last)))
+        return self._cut(last, self.next_impression)
+
+    def cut_of(self, mark: Mark) -> Cut:
+        """The cut that an accepted mark after the last one records."""
+        return Cut(
+            self.next_tick, mark.stream_tick, mark.next_impression, mark.click_cursor, mark.labels_from_ms, mark.rules
+        )
 
     def covers(self, cut: Cut) -> bool:
         """Whether everything that a cut needs has been added; else `emit` raises `NotRead`."""
@@ -246,11 +261,13 @@ class JoinState:
         )
 
     def emit(self, cut: Cut, scratch: ExampleScratch | None = None) -> TickOutput:
-        """Emit a cut that `next_cut` returned, or one that a mark records.
+        """Emit a cut that `next_cut` returned, or one that a mark records (`cut_of`).
 
         1. Take the clicks before `click_cursor`.
         2. Decide the impressions before `next_impression`.
         3. Forget the clicks that go with the end of `last_tick`, and the ids that no later tick needs.
+
+        A cut that closes no window does nothing.
 
         With `scratch`, which saves fresh memory for every tick, the examples are valid until it is used again.
         Raises NotRead if `covers` is false, ValueError if the cut does not follow the last one. Nothing has changed
@@ -258,14 +275,21 @@ class JoinState:
         """
         self._check(cut)
         impressions, outcomes = self._impressions, np.zeros(5, np.int64)
+        if not cut.closes:
+            return TickOutput(
+                cut, ExampleBatch.empty(), TickCounts(clicks=self._click_counts(0, outcomes)), self._first_click()
+            )
         # Step 1
         read = self._take_clicks(cut, outcomes)
         # Step 2
-        impressions.forget_before(cut.last_tick)
-        emitted = impressions.emit(cut.last_tick, cut.next_impression, self._clicks, scratch or ExampleScratch())
+        impressions.forget_before(cut.first_tick)
+        emitted = impressions.emit(
+            cut.first_tick, cut.next_impression, self._clicks, scratch or ExampleScratch(), cut.labels_from_ms
+        )
         # Step 3
-        self._clicks.forget(self._end_of(cut.last_tick), outcomes)
+        self._clicks.forget(self._end_of(cut.last_tick), outcomes, cut.rules)
         self.next_tick = cut.last_tick + 1
+        self.labels_from_ms = max(self.labels_from_ms, cut.labels_from_ms)
         impressions.forget_before(self.next_tick)
         counts = TickCounts(emitted.counts, self._click_counts(read, outcomes))
         return TickOutput(cut, emitted.examples, counts, self._first_click())
@@ -295,6 +319,13 @@ class JoinState:
     def _end_of(self, tick: int) -> int:
         return (tick + 1) * self.spec.tick_ms
 
+    def _border_ms(self, tick: int) -> int:
+        return max(self._end_of(tick) - self.spec.window_ms, 0)
+
+    def _cut(self, last_tick: int, next_impression: int) -> Cut:
+        cursor = self._cursor_at(self._end_of(last_tick)) if last_tick >= self.next_tick else self._click_cursor
+        return Cut(self.next_tick, last_tick, next_impression, cursor, self.labels_from_ms)
+
     def _goal_tick(self) -> int:
         """The first tick that emits an impression, at most the last one to make; the next tick if nothing waits."""
         full = self._first_full_tick()
@@ -315,18 +346,14 @@ class JoinState:
         return self._click_cursor if self._ahead.log_time >= end_ms else self._ahead.position
 
     def _check(self, cut: Cut) -> None:
-        if (
-            cut.first_tick != self.next_tick
-            or cut.last_tick < cut.first_tick
-            or cut.next_impression < self._impressions.next
-            or cut.click_cursor < self._click_cursor
-        ):
+        moved = cut.next_impression - self._impressions.next, cut.click_cursor - self._click_cursor
+        if cut.first_tick != self.next_tick or cut.last_tick < cut.first_tick - 1 or min(moved) < 0:
             raise ValueError(
                 f"{cut} does not follow tick {self.next_tick - 1}, impressions up to {self._impressions.next}"
                 f" and clicks up to {self._click_cursor}"
             )
-        if cut.first_tick < cut.last_tick and cut.next_impression > self._impressions.next:
-            raise ValueError(f"{cut} is a run of ticks, and emits impressions")
+        if any(moved) and not cut.closes:
+            raise ValueError(f"{cut} closes no window, and moves a position")
         if not self.covers(cut):
             raise NotRead(
                 f"{cut} needs more than impressions up to {self._impressions.position}"
@@ -334,16 +361,20 @@ class JoinState:
             )
 
     def _take_clicks(self, cut: Cut, outcomes: NDArray[np.int64]) -> int:
-        """Take the clicks before the cursor, as the ticks of a run would one by one. Returns how many there are."""
+        """Take the clicks before the cursor: at once, or as the ticks of a run that emits nothing would one by one.
+
+        Returns how many there are.
+        """
         before = self._clicks.end
         tick = cut.first_tick
+        at_once = cut.next_impression > self._impressions.next
         for batch, stop in self._ahead.take_until(cut.click_cursor):
             while batch.start < stop:
-                end = stop if tick >= cut.last_tick else batch.end_of_those_before(self._end_of(tick), stop)
+                end = stop if at_once or tick >= cut.last_tick else batch.end_of_those_before(self._end_of(tick), stop)
                 self._clicks.take(batch, end, tick * self.spec.tick_ms)
                 if batch.start < stop:
                     tick = min(int(batch.passed[batch.start]) // self.spec.tick_ms, cut.last_tick)
-                    self._clicks.forget(tick * self.spec.tick_ms, outcomes)
+                    self._clicks.forget(tick * self.spec.tick_ms, outcomes, cut.rules)
         self._click_cursor = cut.click_cursor
         return self._clicks.end - before
 
@@ -381,7 +412,7 @@ class JoinState:
 
 
 def resume_anew(spec: JoinSpec, tick: int, inputs: InputIdentity, *, dedupe_from: int) -> ResumePoint:
-    """The resume point of a mark that begins anew with an empty `tick`: it remembers no click and no id.
+    """The resume point of a mark that begins anew after a `tick` of stream time: it remembers no click and no id.
 
     dedupe_from: the first impression that the ticks after it may emit (offset). As the log time written last counts the
     one that the tick itself would write first, so that with the window as before it never goes back.

@@ -3,7 +3,7 @@
 A mark may be a *resume point*: then it holds what is needed to make the join's state again. A few bytes do for the
 positions; the click codes take two bits each, and go to records of their own where there are too many for one record.
 
-Body of a mark, version 2, little-endian, after the header of `log.header`:
+Body of a mark, version 3, little-endian, after the header of `log.header`:
 
     offset  type     field
         40  u64      attempt of the predecessor
@@ -15,24 +15,30 @@ Body of a mark, version 2, little-endian, after the header of `log.header`:
         88  i64[7]   impressions: read, examples, positives, duplicates, sampled out, dead, late
        144  i64[7]   clicks: read, matched, duplicates, orphans, late, dead, waiting
        200  u64      fingerprint of the features' settings, 0 where it is not known
+       208  i64      last tick of stream time whose windows are closed, -1 for none
+       216  i64      impressions with a time before this are late, ms; 0 for none
 
 With flag 1 a resume point follows:
 
-       208  16s      topic id of the impressions
-       224  16s      topic id of the clicks
-       240  u64[3]   fingerprints of the settings of the join, of the impressions and of the clicks
-       264  i64      log time written for the last impression emitted, ms
-       272  i64      impression to read from to know the duplicates (offset)
-       280  i64      log time with which the last click went, ms
-       288  u64      number of codes
-       296  u32      partitions of each input topic
-       300  u32      number of steps
-       304  i64[2]   for each step, its number and the first impression emitted in it (offset)
+       224  16s      topic id of the impressions
+       240  16s      topic id of the clicks
+       256  u64[3]   fingerprints of the settings of the join, of the impressions and of the clicks
+       280  i64      log time written for the last impression emitted, ms
+       288  i64      impression to read from to know the duplicates (offset)
+       296  i64      usual time with which the last click went, ms
+       304  u64      number of codes
+       312  u32      partitions of each input topic
+       316  u32      number of steps
+       320  i64[2]   for each step, its number and the first impression emitted in it (offset)
          …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
 
 With flag 4, only beside flag 1, the log begins anew with the resume point.
 
-In version 1, by other rules of the join, there are neither late impressions nor steps nor a flag 4, of the fingerprints
+In version 2, by other rules of the join, the fields at 208 and 216 are missing, and a resume point begins at 208: the
+last tick of stream time is that of the mark, and no impression is late but by lateness. A click's usual time was then
+the log time.
+
+In version 1, by yet other rules, there are neither late impressions nor steps nor a flag 4, of the fingerprints
 only the join's, the two fields of log time have another meaning, and a resume point begins at 192 and its codes at 268.
 
 With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
@@ -56,8 +62,12 @@ from numpy.typing import NDArray
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
 
-RULES: Final = 2
-"""Version of the rules in docs/join.md. In version 1 log time took no agreement of several events."""
+RULES: Final = 3
+"""Version of the rules in docs/join.md. In version 2 stream time was the end of the tick, and clicks went by log time.
+In version 1 log time took no agreement of several events.
+"""
+LOG_TIME_RULES: Final = 2
+"""A join can go on from a resume point of these rules, too, and makes the ticks of their marks again by them."""
 
 
 class MarkId(NamedTuple):
@@ -139,15 +149,16 @@ class ResumePoint:
     """Enough to make a partition's join state again from the input topics.
 
     The fields of `InputIdentity` say which topics those are. join_fingerprint: u64 of the settings of the join
-    (`JoinSpec`). rules: `RULES` of the join that made it; a resume point of other rules can be read, not resumed from.
+    (`JoinSpec`). rules: those of the join that made it, `RULES` or older; one of the rules 1 can be read, not resumed
+    from.
 
     impression_log_time: the log time written for the last impression emitted, ms. dedupe_from: impression to read from
     to know the duplicates (offset). steps: ids are forgotten in steps of several ticks; of each step from `dedupe_from`
     on in which something was emitted, the number and the first impression emitted in it (offset).
 
-    click_log_time: the log time with which the last click went, ms. codes: u8[k], the `ClickCode` of every click record
-    in `[first_click, click_cursor)` of the mark, in offset order. detached: how many codes lie in records ahead of the
-    mark instead; 0 once rule R has put them back.
+    click_log_time: the usual time with which the last click went, ms. codes: u8[k], the `ClickCode` of every click
+    record in `[first_click, click_cursor)` of the mark, in offset order. detached: how many codes lie in records ahead
+    of the mark instead; 0 once rule R has put them back.
     """
 
     impression_topic_id: bytes
@@ -196,17 +207,24 @@ class ResumePoint:
         return hash((self._plain(), len(self.codes)))
 
 
+AS_LAST_TICK: Final = -2
+"""Given as the stream tick of a mark: that of its last tick."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """The end of the ticks `first_tick..last_tick` of a partition, written by one attempt.
 
-    These are one tick, or a run of ticks without an impression. (With the rules 1 the last tick of a run may have some:
-    all examples since the predecessor belong to `last_tick`.)
+    All examples since the predecessor belong to `last_tick`.
 
     next_impression: offset of the first impression not emitted. first_click: of the first click not forgotten.
     click_cursor: offset before which clicks had been read. With the positions of the predecessor they decide the
     examples. records: how many records the attempt wrote for these ticks, the mark not counted. features: u64, the
     fingerprint of the `FeatureSpec` of its attempt; 0 where it is not known, as with the rules 1.
+
+    stream_tick: the last tick of stream time whose windows are closed, -1 for none; never after `last_tick`, and
+    `last_tick` where none is given, as with the rules 1 and 2. labels_from_ms: impressions with a time before it are
+    late, because their clicks could not be read. rules: those by which it was made.
 
     begins_anew: the join goes on from the resume point with nothing but its positions, which need not follow those of
     the predecessor; clicks that waited there are given up. Such a mark has no examples, and always a resume point.
@@ -226,6 +244,13 @@ class Mark:
     resume: ResumePoint | None = None
     features: int = 0
     begins_anew: bool = False
+    stream_tick: int = AS_LAST_TICK
+    labels_from_ms: int = 0
+    rules: int = RULES
+
+    def __post_init__(self) -> None:
+        if self.stream_tick == AS_LAST_TICK:
+            object.__setattr__(self, "stream_tick", self.last_tick)
 
     @property
     def id(self) -> MarkId:
@@ -242,9 +267,10 @@ HAS_RESUME = 1
 CODES_AHEAD = 2
 BEGINS_ANEW = 4
 
-_BODY = struct.Struct("<Qqqqqq7q7qQ")
+_BODY = struct.Struct("<Qqqqqq7q7qQqq")
 _RESUME = struct.Struct("<16s16s3QqqqQII")
 _STEP = struct.Struct("<qq")
+_BODY_2 = struct.Struct("<Qqqqqq7q7qQ")
 _BODY_1 = struct.Struct("<Qqqqqq6q7q")
 _RESUME_1 = struct.Struct("<16s16sQqqqQI")
 _CODE_COUNT = struct.Struct("<Q")
@@ -281,6 +307,8 @@ def encode_mark(mark: Mark) -> bytes:
             *_IMPRESSIONS(mark.counts.impressions),
             *_CLICKS(mark.counts.clicks),
             mark.features,
+            mark.stream_tick,
+            mark.labels_from_ms,
         )
     except struct.error as error:
         raise ValueError(f"{mark} does not fit a mark: {error}") from error
@@ -335,12 +363,14 @@ def decode_mark(record: LogRecord) -> Mark:
     known = _FLAGS if header.version > 1 else _FLAGS_1
     if header.flags & ~known or (header.flags and not has_resume):
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
-    fixed = _BODY if header.version > 1 else _BODY_1
+    fixed = (_BODY_1, _BODY_2, _BODY)[header.version - 1]
     if len(body) < fixed.size if has_resume else len(body) != fixed.size:
         raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
     found = fixed.unpack_from(body)
-    counts, features = (found[6:-1], found[-1]) if header.version > 1 else (found[6:], 0)
-    impressions, clicks = counts[:-7], counts[-7:]
+    clicks_at = 12 if header.version == 1 else 13
+    impressions, clicks = found[6:clicks_at], found[clicks_at : clicks_at + 7]
+    rest = (0, header.tick, 0)
+    features, stream_tick, labels_from_ms = found[clicks_at + 7 :] + rest[len(found) - clicks_at - 7 :]
     mark = Mark(
         partition=header.partition,
         attempt=header.attempt,
@@ -356,8 +386,11 @@ def decode_mark(record: LogRecord) -> Mark:
         resume=_decode_resume(record, fixed.size) if has_resume else None,
         features=features,
         begins_anew=bool(header.flags & BEGINS_ANEW),
+        stream_tick=stream_tick,
+        labels_from_ms=labels_from_ms,
+        rules=header.version,
     )
-    _check_order(mark, min(*found[3:6], *counts), where)
+    _check_order(mark, min(*found[3:6], *impressions, *clicks, labels_from_ms), where)
     return mark
 
 
@@ -378,6 +411,8 @@ def _check_order(mark: Mark, least: int, where: Where) -> None:
     if not 0 <= mark.first_tick <= mark.last_tick or mark.pred_tick < -1:
         ticks = f"{mark.first_tick}..{mark.last_tick}"
         raise DamagedRecord(f"a mark of ticks {ticks} after {mark.pred_tick}", where)
+    if not -1 <= mark.stream_tick <= mark.last_tick:
+        raise DamagedRecord(f"a mark of tick {mark.last_tick} with stream time up to tick {mark.stream_tick}", where)
     if least < 0 or mark.first_click > mark.click_cursor:
         raise DamagedRecord("a mark whose positions or counts are out of order", where)
     codes = 0 if mark.resume is None else len(mark.resume.codes) + mark.resume.detached

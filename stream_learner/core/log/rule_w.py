@@ -21,7 +21,16 @@ from stream_learner.core.errors import BrokenLog, Where
 from stream_learner.core.log.dictionary import Scratch
 from stream_learner.core.log.examples import MAX_BYTES, ExampleBatch, encode_examples
 from stream_learner.core.log.field_bound import FieldBound
-from stream_learner.core.log.marks import GENESIS, Mark, MarkId, ResumePoint, TickCounts, detach_codes, encode_mark
+from stream_learner.core.log.marks import (
+    AS_LAST_TICK,
+    GENESIS,
+    Mark,
+    MarkId,
+    ResumePoint,
+    TickCounts,
+    detach_codes,
+    encode_mark,
+)
 from stream_learner.core.log.rule_r import RuleR
 
 MAX_OUTSTANDING = 64
@@ -130,6 +139,8 @@ class Attempt:
         first_click: int,
         click_cursor: int,
         counts: TickCounts,
+        stream_tick: int = AS_LAST_TICK,
+        labels_from_ms: int = 0,
         resume: ResumePoint | None = None,
     ) -> list[bytes]:
         """The records of the next ticks, to be appended in order: the examples, all of `last_tick`, and the mark.
@@ -158,6 +169,8 @@ class Attempt:
             counts=counts,
             resume=resume,
             features=self._features,
+            stream_tick=stream_tick,
+            labels_from_ms=labels_from_ms,
         )
         mark, codes = detach_codes(mark, self._max_bytes)
         records += codes

@@ -142,7 +142,7 @@ class ExamplesAgain:
         """The ticks of a mark, made again; None, and a finding, if the inputs do not give them."""
         join, inputs = self._join, self._inputs
         assert join is not None and inputs is not None
-        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        cut = join.cut_of(mark)
         try:
             self._read(join, inputs, cut)
             output = join.emit(cut, self._scratch)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from stream_learner.adapters.kafka import NO_TOPIC_ID, TopicAndPartition, TopicInfo
 from stream_learner.adapters.kafka.ends import CommittedOffset
 from stream_learner.core.join.spec import JoinSpec
-from stream_learner.core.log.marks import RULES, InputIdentity, Mark, ResumePoint
+from stream_learner.core.log.marks import LOG_TIME_RULES, InputIdentity, Mark, ResumePoint
 from stream_learner.operations.audit.findings import COMMITTED, POSITIONS, RESUME_POINTS
 from stream_learner.operations.audit.request import AuditedPartition
 from stream_learner.roles.joiner.log_tail import Hint
@@ -45,13 +45,13 @@ class InputTopics:
             ("input.clicks", then.clicks_fingerprint, now.clicks_fingerprint),
             ("features", mark.features, self.features),
         )
-        known = sections if point.rules == RULES else sections[:1]
+        known = sections if point.rules >= LOG_TIME_RULES else sections[:1]
         return [section for section, then, now in known if then != now]
 
     def is_of_these(self, mark: Mark, point: ResumePoint) -> bool:
         """Whether a resume point is of these topics, whatever their partition counts were, and of these settings."""
         same = self.identity._replace(partitions=point.partitions) == point.inputs
-        return same and point.rules == RULES and not self.differing_settings(mark, point)
+        return same and point.rules >= LOG_TIME_RULES and not self.differing_settings(mark, point)
 
     def range_of(self, topic: TopicInfo, partition: int) -> tuple[int, int]:
         """The first offset that a partition holds, and its end."""

@@ -9,7 +9,7 @@ import numpy as np
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.examples import ExampleRecord
-from stream_learner.core.log.marks import RULES, Mark
+from stream_learner.core.log.marks import LOG_TIME_RULES, Mark
 from stream_learner.operations.audit.findings import BALANCE, CHECKSUMS, COUNTS, ORDER, POSITIONS
 from stream_learner.operations.audit.log_walk import Step
 from stream_learner.operations.audit.request import AuditedPartition
@@ -76,7 +76,7 @@ class MarkChecks:
         sums.last, sums.until_offset = mark, step.tick.mark_offset + 1
         sums.marks += 1
         sums.resume_points += mark.resume is not None
-        sums.other_rules |= mark.resume is not None and mark.resume.rules != RULES
+        sums.other_rules |= mark.resume is not None and mark.resume.rules < LOG_TIME_RULES
         self._place.findings.held(ORDER)
         self._check_positions(step)
         self._check_balance(step)
@@ -143,8 +143,10 @@ class MarkChecks:
             what = f"log time goes back, from {self._log_time} to {first}"
             self._place.fail(ORDER, what, offset, mark.last_tick)
         closes = (last + self._spec.window_ms) // self._spec.tick_ms
-        if closes > mark.last_tick:
-            what = f"an example whose window closes in tick {closes} is in tick {mark.last_tick}"
+        if closes > mark.stream_tick:
+            what = (
+                f"an example of tick {closes} of stream time is in a mark that closes windows up to {mark.stream_tick}"
+            )
             self._place.fail(ORDER, what, offset, mark.last_tick)
         self._log_time = max(self._log_time, last)
 

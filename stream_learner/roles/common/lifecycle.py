@@ -253,6 +253,11 @@ def all_ready(roles: Iterable[HasReadiness]) -> tuple[bool, str]:
     return not missing, "; ".join(missing) or "ok"
 
 
+def monotonic_ms() -> int:
+    """A clock that nobody sets, ms since some moment."""
+    return time.monotonic_ns() // 1_000_000
+
+
 def wall_clock_ms() -> int:
     """Epoch milliseconds."""
     return time.time_ns() // 1_000_000

@@ -102,18 +102,20 @@ class AttemptWriter:
             tag=RecordTag(self._deliver, self.attempt, letter.nbytes),
         )
 
-    def append(self, join: JoinState, output: TickOutput) -> None:
-        """Append the ticks of one cut: their examples, and the mark that ends them."""
-        plan, cut = self._plan, output.cut
+    def append(self, join: JoinState, output: TickOutput, last_tick: int) -> None:
+        """Append the ticks up to `last_tick`: the examples of a cut, and the mark that ends them."""
+        plan, cut, first_tick = self._plan, output.cut, self.attempt.next_tick
         resume = self._resume_point(join)
         records = self.attempt.stamp(
             output.examples,
-            first_tick=cut.first_tick,
-            last_tick=cut.last_tick,
+            first_tick=first_tick,
+            last_tick=last_tick,
             next_impression=cut.next_impression,
             first_click=output.first_click,
             click_cursor=cut.click_cursor,
             counts=output.counts,
+            stream_tick=cut.last_tick,
+            labels_from_ms=cut.labels_from_ms,
             resume=resume,
         )
         tag = RecordTag(self._deliver, self.attempt)
@@ -123,9 +125,9 @@ class AttemptWriter:
         self._bytes_since_resume += size
         self._progress.log_bytes += size
         before = self._appended[-1].id if self._appended else self.attempt.durable
-        mark = MarkId(self.attempt.id, cut.last_tick)
+        mark = MarkId(self.attempt.id, last_tick)
         reads_from = None if resume is None else (resume.dedupe_from, output.first_click)
-        self._appended.append(Appended(plan.clock_s(), mark, before, cut, output.counts, reads_from))
+        self._appended.append(Appended(plan.clock_s(), mark, before, cut, first_tick, output.counts, reads_from))
 
     def _resume_point(self, join: JoinState) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""

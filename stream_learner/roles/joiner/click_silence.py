@@ -9,7 +9,11 @@ counts once. A *lull* is a run of slots with impressions and no click; its lengt
 quiet night is no lull. The usual rate is arrivals / impressions over about the last `MEMORY` arrivals. A lull lowers
 that rate only when it has ended.
 
-The join is held when a lull reaches both
+Clicks are *waited for* while a lull is unlikely: with n arrivals among N impressions before, one of k impressions has
+the probability (1 + k / N)^-n, and below `LIKELY` windows wait for the next click. That costs freshness where chance
+explains the lull after all, and truth where nobody waits; so it needs no warm-up, and no regard for longer lulls.
+
+The join is *held*, with an alarm, when a lull reaches both
   1. `NEEDED` expected arrivals (the rate times its impressions, but no more than its slots). Were arrivals independent,
      chance would do that with probability exp(-30) = 1e-13 for each arrival;
   2. `LONGEST` times the longest lull that ended in the last day or two: where arrivals come in bursts, or fewer people
@@ -21,9 +25,11 @@ changes what is usual, and a long lull that is no outage counts as usual after o
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 SLOT_MS = 1_000
+LIKELY = 1 / 150
 NEEDED = 30.0
 LONGEST = 3.0
 ARRIVALS = 50
@@ -68,14 +74,15 @@ class Usual(NamedTuple):
 
 
 class ClickSilence:
-    """Tells a silence of clicks from a lull. Times are the wall clock, ms.
+    """Tells a silence of clicks from a lull. Times are those of one clock, ms.
 
-    held: whether the join is to be held. since_ms: when the last click came, or the first look was made. impressions:
-    how many have come since.
+    held: whether the join is to be held. waits_since_ms: since when clicks are waited for, None while they are not.
+    since_ms: when the last click came, or the first look was made. impressions: how many have come since.
     """
 
     def __init__(self) -> None:
         self.held = False
+        self.waits_since_ms: int | None = None
         self.since_ms = -1
         self.impressions = 0
         self._slots = 0
@@ -134,8 +141,14 @@ class ClickSilence:
         slot = came.at_ms // SLOT_MS
         self._slots += slot != self._slot
         self._slot = slot
+        if self.waits_since_ms is None and self._is_unlikely:
+            self.waits_since_ms = came.at_ms
         if not self.held and self._is_silence(came.at_ms):
             self.held, self._held_at = True, self.impressions
+
+    @property
+    def _is_unlikely(self) -> bool:
+        return bool(self._exposed) and self._recent * math.log1p(self.expected / self._recent) > -math.log(LIKELY)
 
     def _is_silence(self, at_ms: int) -> bool:
         return (
@@ -156,3 +169,4 @@ class ClickSilence:
             self._arrival_slot = slot
         self._exposed += lull + came.impressions
         self.held, self.impressions, self._slots, self.since_ms = False, 0, 0, came.at_ms
+        self.waits_since_ms = None

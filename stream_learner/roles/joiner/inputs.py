@@ -20,13 +20,17 @@ from stream_learner.core.events.field_counts import FieldCounts
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.join.state import JoinState
 from stream_learner.errors import RetryLater, TooManyBadRecords
-from stream_learner.roles.common.lifecycle import wall_clock_ms
+from stream_learner.roles.common.lifecycle import monotonic_ms
+from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
-from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionClock, Votes
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
+from stream_learner.roles.joiner.stream_clock import ClockRule, Remembered, StreamClock, TopicArrivals
+from stream_learner.roles.joiner.ticks import Stream
 from stream_learner.wording import count_of
 
 READ_RECORDS = 4_000
+ARRIVES_WITHIN_MS = 30_000
+"""What is read so long after the end of its partition was reached has arrived meanwhile."""
 BAD_SHARE_RECORDS = 100
 """The share of bad records is not judged while fewer records than this have been read within a period."""
 
@@ -139,11 +143,11 @@ class RateLimit:
 class InputPlan:
     """The settings that the inputs of every partition of a joiner have in common.
 
-    clock: by which rule the wall clock closes ticks; None where it closes none. rate_limit: of impressions; None for
-    none. click_votes, impression_votes: whether the last records of each topic were live, over all partitions.
-    new_reader: opens a partition for its joiner, once. new_reader_beside: opens it a second time. silence: says when
-    the join is held; None where it never is. field_counts: counts the features of each field, over all partitions.
-    on_bad_share: as the setting says.
+    clock: the rule by which windows close by the clock; None where they do by log time alone. topics: the arrivals of
+    both topics, over all partitions. brokers: the brokers' clock. clock_ms: the monotonic clock. rate_limit: of
+    impressions; None for none. new_reader: opens a partition for its joiner, once. new_reader_beside: opens it a second
+    time. silence: says when clicks are waited for; None where they never are. field_counts: counts the features of each
+    field, over all partitions. on_bad_share: as the setting says.
     """
 
     settings: KafkaSettings
@@ -154,9 +158,9 @@ class InputPlan:
     bad_share: BadShare
     clock: ClockRule | None
     rate_limit: RateLimit | None = None
-    clock_ms: Callable[[], int] = wall_clock_ms
-    impression_votes: Votes = field(default_factory=Votes)
-    click_votes: Votes = field(default_factory=Votes)
+    clock_ms: Callable[[], int] = monotonic_ms
+    brokers: BrokersClock = field(default_factory=BrokersClock)
+    topics: TopicArrivals | None = None
     silence: SilenceWatch | None = None
     field_counts: FieldCounts | None = None
     on_bad_share: str = "stop"
@@ -171,7 +175,8 @@ class Inputs:
     get no letter and count for no share: they are read only to make the join's state again.
     too_many: the topic with more bad records than are allowed, and the error that says so; None without one. The join
     and `letters` hold these records. The caller stops with the error, reads nothing, or sets `too_many` to None and
-    goes on.
+    goes on. clock: that of this partition, None where windows close by log time alone. late_arrivals: the number of
+    impressions that came after their windows were closed.
     """
 
     def __init__(
@@ -181,7 +186,9 @@ class Inputs:
         join: JoinState,
         buffer_bytes: int,
         letters: DeadLetters | None = None,
+        remembered: Remembered | None = None,
     ) -> None:
+        """remembered: what the clock of an earlier owner of the partition had learned."""
         self._plan = plan
         self._partition = partition
         self._join = join
@@ -192,14 +199,17 @@ class Inputs:
         self._clicks = plan.new_reader(
             plan.settings, plan.clicks_topic, partition, join.next_click_to_read, name="clicks"
         )
-        rule, now_ms = plan.clock, plan.clock_ms()
-        self._impression_clock = None if rule is None else PartitionClock(rule, now_ms, plan.impression_votes)
-        self._held_until_ms = -1
-        self._click_clock = None if rule is None else PartitionClock(rule, now_ms, plan.click_votes)
+        self.clock: StreamClock | None = None
+        if plan.clock is not None:
+            topics = plan.topics or TopicArrivals.none_yet(plan.clock)
+            self.clock = StreamClock(plan.clock, topics, plan.clock_ms(), remembered)
+        self._impressions_end_at = self._clicks_end_at = -ARRIVES_WITHIN_MS - 1
+        self._readable_from: int | None = None
+        self.late_arrivals = 0
         self._letters = letters
         self.too_many: tuple[str, TooManyBadRecords] | None = None
 
-    def read(self, *, click_idle_ms: int | None = None) -> bool:
+    def read(self, stream: Stream) -> bool:
         """Read once from each input that the join wants; returns whether anything came.
 
         Reads nothing while letters wait to be handed over. Where brokers do not answer, nothing came.
@@ -208,9 +218,10 @@ class Inputs:
         if self._letters is not None and self._letters.wait:
             return came
         with suppress(RetryLater):
-            if self._join.wants_clicks(self._buffer_bytes):
+            if self._readable_from is not None or self._join.wants_clicks(self._buffer_bytes):
                 came |= self.read_clicks()
-            if self._join.wants_impressions(self._buffer_bytes, click_idle_ms):
+            to_end = self.clock is not None and stream.clicks_at_end
+            if self._join.wants_impressions(self._buffer_bytes, stream.clicks_ms, to_end=to_end):
                 came |= self.read_impressions()
         return came
 
@@ -221,7 +232,7 @@ class Inputs:
             clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._note_dead(self._plan.clicks_topic, batch, clicks.status)
             self._join.add_clicks(batch.offsets, clicks)
-            self._note(self._click_clock, clicks, self._join.click_log_time)
+            self._note_clicks(batch, clicks)
         self._join.set_click_position(self._clicks.position)
         return batch is not None
 
@@ -240,43 +251,74 @@ class Inputs:
             self._join.add_impressions(batch.offsets, impressions)
             if self._plan.field_counts is not None:
                 self._plan.field_counts.note(batch.data, batch.bounds, impressions.row_start, impressions.keys)
-            self._note(self._impression_clock, impressions, self._join.impression_log_time)
+            self._note_impressions(impressions)
         self._join.set_impression_position(self._impressions.position)
         return batch is not None
 
-    def _note(self, clock: PartitionClock | None, events: Clicks | Impressions, log_time_ms: int) -> None:
-        if clock is not None:
-            clock.note(events.time_ms[events.status == 0], log_time_ms, self._plan.clock_ms())
+    def _note_clicks(self, batch: RawBatch, clicks: Clicks) -> None:
+        if self.clock is not None:
+            m = self._plan.clock_ms()
+            arrived = m - self._clicks_end_at <= ARRIVES_WITHIN_MS
+            self.clock.note_clicks(clicks.time_ms[clicks.status == 0], m, self._plan.brokers.base, arrived=arrived)
+        if self._readable_from is not None:
+            readable = (clicks.status == 0) & (batch.offsets >= self._readable_from)
+            if readable.any():
+                join = self._join
+                first_ms = int(clicks.time_ms[readable].min()) + join.spec.skew_ms
+                join.labels_from_ms = max(join.labels_from_ms, first_ms)
+                self._readable_from = None
 
-    def idle_ms(self, ends: Mapping[TopicAndPartition, End]) -> tuple[int | None, int | None]:
-        """Progress by the wall clock at the end of clicks and of impressions; None where the end is not reached.
+    def _note_impressions(self, impressions: Impressions) -> None:
+        if self.clock is None:
+            return
+        m, join = self._plan.clock_ms(), self._join
+        arrived = m - self._impressions_end_at <= ARRIVES_WITHIN_MS
+        times_ms = impressions.time_ms[impressions.status == 0]
+        self.clock.note_impressions(times_ms, join.impression_log_time, m, self._plan.brokers.base, arrived=arrived)
+        if arrived:
+            closed_ms = join.next_tick * join.spec.tick_ms - join.spec.window_ms
+            self.late_arrivals += int(np.count_nonzero(times_ms < closed_ms))
 
-        None for clicks too while they are silent and the join is held.
+    def clicks_unreadable_before(self, offset: int) -> None:
+        """Clicks before this offset could not be read: no window closes until one after it is, and impressions up to
+        its time are late.
         """
-        plan = self._plan
-        clicks = None
-        if not self._is_held():
-            clicks = self._at_end(ends, plan.clicks_topic, self._clicks.position, self._click_clock)
-        impressions = self._at_end(ends, plan.impressions_topic, self._impressions.position, self._impression_clock)
-        return clicks, impressions
+        self._readable_from = offset
 
-    def _is_held(self) -> bool:
-        """Whether the join is held; lets the clock of the clicks go on slowly when that has ended."""
-        silence, clock = self._plan.silence, self._click_clock
-        if silence is None or clock is None:
-            return False
-        if silence.ended_ms > self._held_until_ms:
-            self._held_until_ms = silence.ended_ms
-            clock.let_go(silence.ended_ms)
-        return silence.held
+    def look(self, ends: Mapping[TopicAndPartition, End]) -> Stream:
+        """Where the stream is, as the brokers told the ends of both inputs, and as far as both have been read."""
+        plan, join, clock = self._plan, self._join, self.clock
+        shown, clicked = (ends.get((topic, self._partition)) for topic in (plan.impressions_topic, plan.clicks_topic))
+        waits = self._readable_from is not None
+        if clock is None or shown is None or clicked is None:
+            return Stream(plan.clock_ms(), waits=waits)
+        m = min(shown.asked_at_ms, clicked.asked_at_ms)
+        impressions_at_end = self._impressions.position >= shown.high_watermark
+        clicks_at_end = self._clicks.position >= clicked.high_watermark
+        if impressions_at_end:
+            self._impressions_end_at = shown.asked_at_ms
+        if clicks_at_end:
+            self._clicks_end_at = clicked.asked_at_ms
+        is_full = join.buffered_bytes >= self._buffer_bytes
+        at_end = clicks_at_end and (impressions_at_end or is_full)
+        stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
+        return Stream(m, at_end, clicks_at_end, stream_ms, stream_ms if impressions_at_end else None, is_full, waits)
 
-    def _at_end(
-        self, ends: Mapping[TopicAndPartition, End], topic: str, position: int, clock: PartitionClock | None
-    ) -> int | None:
-        end = ends.get((topic, self._partition))
-        if clock is None or end is None or position < end.high_watermark:
+    def waits_ms(self, m: int) -> int:
+        """For how long windows have waited at `m` because an input is silent, or clicks are; 0 while none waits."""
+        clock, silence, base = self.clock, self._plan.silence, self._plan.brokers.base
+        if clock is None or base is None:
+            return 0
+        since = None if silence is None else silence.waits_since(self._partition)
+        return m - min(clock.stood_at(m, base), m if since is None else since)
+
+    def _stream_ms(self, clock: StreamClock, m: int, impressions_seen: bool) -> int | None:
+        """S where both inputs have been read; None where only log time tells, or while the join is held."""
+        base, silence = self._plan.brokers.base, self._plan.silence
+        if base is None or (silence is not None and silence.is_held(self._partition)):
             return None
-        return clock.progress(end.asked_at_ms, self._join.next_tick * self._join.spec.tick_ms)
+        waits_since = None if silence is None else silence.waits_since(self._partition)
+        return clock.stream_ms(m, base, impressions_seen=impressions_seen, waits_since=waits_since)
 
     def _note_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
         """Make letters for the dead records of a batch that no mark has counted, and count them for the share."""

@@ -30,12 +30,14 @@ from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
 from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
+from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.newest_records import first_good_offsets
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.partition_state import PartitionState, check_origin
 from stream_learner.roles.joiner.progress import Progress
 from stream_learner.roles.joiner.resume_check import check_resume_point
+from stream_learner.roles.joiner.stream_clock import Remembered
 
 RETRY_S = 1.0
 HOLD_LOOK_S = 5.0
@@ -79,8 +81,17 @@ def _is_foreign(attempt: Attempt, offset: int) -> bool:
 class PartitionJoiner:
     """Joins one partition. `turn` does a bounded piece of work, so that one thread can serve many partitions."""
 
-    def __init__(self, plan: PartitionPlan, partition: int, hint: Hint | None, buffer_bytes: int) -> None:
+    def __init__(
+        self,
+        plan: PartitionPlan,
+        partition: int,
+        hint: Hint | None,
+        buffer_bytes: int,
+        remembered: Remembered | None = None,
+    ) -> None:
+        """remembered: what the clock of an earlier owner of the partition had learned."""
         self.partition = partition
+        self.remembered = remembered
         self.progress = Progress(hint=hint)
         self.held_for = ""
         """Why the inputs are not read: too many of their records are bad; "" while they are read."""
@@ -110,6 +121,11 @@ class PartitionJoiner:
     def join(self) -> JoinState | None:
         """The state of the join, None before step 2 has made it."""
         return None if self._state is None else self._state.join
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """The inputs, None before step 2 has opened them."""
+        return None if self._state is None else self._state.inputs
 
     @property
     def attempt(self) -> Attempt | None:
@@ -224,7 +240,9 @@ class PartitionJoiner:
     def _make_again(self, known: Accepted) -> Generator[bool, None, PartitionState]:
         if known.resume is None:
             yield from self._check_origin()
-        state = PartitionState(self._plan, self.partition, known, self._buffer_bytes, self._examples)
+        state = PartitionState(
+            self._plan, self.partition, known, self._buffer_bytes, self._examples, remembered=self.to_remember()
+        )
         self._state = state
         yield from state.make_again()
         self._log.info(
@@ -252,14 +270,14 @@ class PartitionJoiner:
     # Steps 4 and 5
 
     def _append_ticks(self, state: PartitionState, writer: AttemptWriter) -> Generator[bool, None, None]:
-        join, inputs = state.join, state.inputs
+        join, inputs, plan = state.join, state.inputs, self._plan
         while True:
             yield from self._take_deliveries(state, writer)
             if join.ended:
                 yield False
                 continue
-            click_idle, impression_idle = inputs.idle_ms(self._plan.ends.snapshot)
-            came = inputs.read(click_idle_ms=click_idle)
+            stream = inputs.look(plan.ends.snapshot)
+            came = inputs.read(stream)
             writer.append_letters(state.letters)
             if inputs.too_many is not None:
                 yield from self._refuse_bad_records(state, writer, *inputs.too_many)
@@ -267,14 +285,32 @@ class PartitionJoiner:
             made = False
             while writer.attempt.outstanding < MAX_OUTSTANDING:
                 alone = not came or self._silent_s() > EMPTY_AFTER_S
-                cut = join.next_cut(click_idle, impression_idle, allow_empty=alone)
-                if cut is None:
+                first, base = writer.attempt.next_tick, plan.inputs.brokers.base
+                found = state.ticks.next(join, first, stream, base, alone=alone)
+                if found is None:
                     break
                 yield from self._wait_for_dead_letters(state, writer)
-                writer.append(join, join.emit(cut, self._examples))
-                self._appended_at_s = self._plan.clock_s()
+                state.emit(found, writer, stream.m)
+                self._appended_at_s = plan.clock_s()
                 made = True
             yield came or made
+
+    def count_guesses(self, m: int, base: int) -> int:
+        """How many examples had to be guessed since step 2. m, base: as for `StreamClock`."""
+        state = self._state
+        if state is None or state.inputs.clock is None:
+            return 0
+        behind_ms = state.inputs.clock.behind(m, base, state.join.next_tick * state.join.spec.tick_ms)
+        if behind_ms is not None:
+            state.guesses.was_ahead(behind_ms)
+        return state.guesses.total + state.inputs.late_arrivals
+
+    def to_remember(self) -> Remembered | None:
+        """What the next owner of the partition should know of its clock; None where nothing is known."""
+        state, base = self._state, self._plan.inputs.brokers.base
+        if state is not None and state.inputs.clock is not None and base is not None:
+            self.remembered = state.inputs.clock.to_remember(self._plan.inputs.clock_ms(), base) or self.remembered
+        return self.remembered
 
     def _silent_s(self) -> float:
         return self._plan.clock_s() - self._appended_at_s
@@ -308,6 +344,8 @@ class PartitionJoiner:
         self._log.warning("bad_records_passed", topic=topic, right_from_offset=offset, reason=str(error))
         plan.inputs.bad_share.excuse(topic, good_from)
         inputs.too_many = None
+        if topic == plan.inputs.clicks_topic:
+            inputs.clicks_unreadable_before(offset)
 
     def _good_from(self, topic: str) -> Generator[bool, None, dict[int, int] | None]:
         plan = self._plan
@@ -344,6 +382,8 @@ class PartitionJoiner:
             if delivery.tag.letter_bytes is not None:
                 state.letters.acknowledged(delivery.tag.letter_bytes)
             else:
+                if delivery.time_ms >= 0:
+                    self._plan.inputs.brokers.note(delivery.time_ms, self._plan.inputs.clock_ms())
                 if _is_foreign(attempt, delivery.offset):
                     yield from self._decide(attempt)
                 writer.note_durable()
@@ -373,6 +413,7 @@ class PartitionJoiner:
 
     def _drop_attempt(self) -> None:
         self._writer = None
+        self.to_remember()
         if self._state is not None:
             self._state.close()
             self._state = None

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from stream_learner.core.join.gather import ExampleScratch
-from stream_learner.core.join.spec import Cut
 from stream_learner.core.join.state import JoinState, WrongResume
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import InputsChanged
+from stream_learner.roles.joiner.attempt_writer import AttemptWriter
 from stream_learner.roles.joiner.dead_letters import DeadLetters
+from stream_learner.roles.joiner.guesses import Guesses
 from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import GO_ON, GO_ON_GROWN, Accepted
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
+from stream_learner.roles.joiner.stream_clock import Remembered
+from stream_learner.roles.joiner.ticks import NextTicks, Ticks
 from stream_learner.wording import count_of
 
 LETTERS_IN_FLIGHT_BYTES = 8 << 20
@@ -43,7 +46,8 @@ def check_origin(plan: PartitionPlan, partition: int) -> Generator[bool, None, N
 class PartitionState:
     """The join of a partition, the inputs that feed it, and the dead letters that they find.
 
-    join, inputs, letters: as of the resume point at first, as of the last accepted mark after `make_again`.
+    join, inputs, letters: as of the resume point at first, as of the last accepted mark after `make_again`. ticks:
+    which ticks its marks close. guesses: its examples that had to be guessed.
     """
 
     def __init__(
@@ -53,15 +57,20 @@ class PartitionState:
         known: Accepted,
         buffer_bytes: int,
         examples: ExampleScratch,
+        remembered: Remembered | None = None,
     ) -> None:
-        """known: what step 1 has found. examples: memory for the examples of a tick."""
+        """known: what step 1 has found. examples: memory for the examples of a tick. remembered: as for `Inputs`."""
         self._plan = plan
         self._partition = partition
         self._known = known
         self._examples = examples
         self.join = self._fresh_join() if known.resume is None else self._resumed_join(known.resume)
         self.letters = self._no_letters(buffer_bytes)
-        self.inputs = Inputs(plan.inputs, partition, self.join, buffer_bytes, self.letters)
+        self.inputs = Inputs(plan.inputs, partition, self.join, buffer_bytes, self.letters, remembered)
+        coupled = plan.until_tick is not None or plan.inputs.clock is None
+        grace_ms = 0 if plan.inputs.clock is None else plan.inputs.clock.grace_ms
+        self.ticks = Ticks(plan.spec.tick_ms, grace_ms, coupled=coupled)
+        self.guesses = Guesses()
 
     def _fresh_join(self) -> JoinState:
         plan = self._plan
@@ -109,7 +118,7 @@ class PartitionState:
 
     def _make_tick_again(self, mark: Mark) -> Generator[bool, None, None]:
         """Make the ticks of an accepted mark once more and compare the counts; the log holds the examples already."""
-        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        cut = self.join.cut_of(mark)
         while not self.join.covers(cut):
             yield self._read_towards(cut.next_impression, cut.click_cursor)
         output = self.join.emit(cut, self._examples)
@@ -119,6 +128,14 @@ class PartitionState:
                 f"cannot be made again: the log counts {mark.counts}, the inputs now give {output.counts}",
                 action=RECORDS_GONE,
             )
+
+    def emit(self, found: NextTicks, writer: AttemptWriter, m: int) -> None:
+        """Append ticks, and their examples. m: the monotonic clock, ms."""
+        output = self.join.emit(found.cut, self._examples)
+        self.ticks.closed(m)
+        writer.append(self.join, output, found.last_tick)
+        if found.cut.closes:
+            self.guesses.note(self.join.next_tick * self.join.spec.tick_ms, len(output.examples))
 
     def _read_towards(self, next_impression: int, click_cursor: int) -> bool:
         came = False

@@ -14,14 +14,16 @@ from stream_learner.roles.joiner.log_tail import Hint
 
 @dataclass(frozen=True)
 class Appended:
-    """A mark that was appended. at_s: when, by the monotonic clock. reads_from: of a resume point, the first impression
-    and the first click that a joiner reads which begins there (offsets); None for any other mark.
+    """A mark that was appended. at_s: when, by the monotonic clock. first_tick: the first one that it closes.
+    reads_from: of a resume point, the first impression and the first click that a joiner reads which begins there
+    (offsets); None for any other mark.
     """
 
     at_s: float
     id: MarkId
     predecessor: MarkId
     cut: Cut
+    first_tick: int
     counts: TickCounts
     reads_from: tuple[int, int] | None
 
@@ -34,7 +36,7 @@ class Appended:
 @dataclass
 class Progress:
     """hint: leads to the last durable resume point. reads_from: of that one, as in `Appended`; None before the first.
-    last: what the last durable mark covers. impressions: how many the durable marks have counted since the partition
+    last: the cut of the last durable mark. impressions: how many the durable marks have counted since the partition
     was begun. clicks_waiting: as of the last durable mark.
 
     The others count since the last report. unreported: the counts of durable marks. append_s: how long each of these
@@ -56,20 +58,20 @@ class Progress:
     log_bytes: int = 0
     lost: Counter[str] = field(default_factory=Counter)
 
-    def to_commit(self, with_hint: Callable[[str], str]) -> ToCommit | None:
+    def to_commit(self, kept: Callable[[Hint], str]) -> ToCommit | None:
         """The offsets after the last durable mark, for the group; None before there is one and a hint.
 
-        with_hint: makes the metadata from the hint.
+        kept: makes the metadata from the hint.
         """
         if self.last is None or self.hint is None:
             return None
-        return ToCommit(self.last.next_impression, self.last.click_cursor, with_hint(self.hint.to_text()))
+        return ToCommit(self.last.next_impression, self.last.click_cursor, kept(self.hint))
 
     def note(self, tick: Appended, now_s: float) -> None:
         """Count a mark that has become durable. now_s: the monotonic clock."""
         self.last = tick.cut
         self.impressions += tick.counts.impressions.read
-        self.ticks += tick.cut.last_tick - tick.cut.first_tick + 1 if tick.cut.first_tick else 1
+        self.ticks += tick.id.last_tick - tick.first_tick + 1 if tick.first_tick > 1 else 1
         self.resume_points += tick.is_resume_point
         self.reads_from = tick.reads_from or self.reads_from
         self.unreported.append(tick.counts)

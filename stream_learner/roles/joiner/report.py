@@ -15,6 +15,7 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.progress import Progress
+from stream_learner.roles.joiner.stream_report import PARTITION_GAUGES
 
 HARDLY_ANY = 0.01
 """The share of clicks that may match by chance."""
@@ -83,7 +84,7 @@ def _report_durations(metrics: Metrics, progress: Progress) -> None:
 
 
 def lag_beyond_window_s(joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> float | None:
-    """How far the last closed tick of a partition lies behind the clock; None before the first mark."""
+    """How far the windows that a partition has closed lie behind the clock; None before the first mark."""
     last = joiner.progress.last
     return None if last is None else max(now_ms - (last.last_tick + 1) * tick_ms, 0) / 1000
 
@@ -92,7 +93,7 @@ def forget_partition(metrics: Metrics, partition: int) -> None:
     """Remove the gauges of a partition that is not joined here any more."""
     for of in ("impressions", "clicks", "log"):
         metrics.forget(names.JOINER_HEADROOM, of=of, partition=str(partition))
-    for metric in (names.JOINER_LAG, names.JOINER_LOG_TIME):
+    for metric in (names.JOINER_LAG, names.JOINER_LOG_TIME, *PARTITION_GAUGES):
         for labels in ({"input": "impressions"}, {"input": "clicks"}) if metric is names.JOINER_LOG_TIME else ({},):
             metrics.forget(metric, partition=str(partition), **labels)
 

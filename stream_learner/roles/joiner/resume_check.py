@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stream_learner.adapters.record_errors import ANOTHER_NAME
-from stream_learner.core.log.marks import RULES, Mark, ResumePoint
+from stream_learner.core.log.marks import LOG_TIME_RULES, Mark, ResumePoint
 from stream_learner.errors import InputsChanged, TopicRecreated
 from stream_learner.roles.joiner.log_tail import GO_ON_GROWN
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
@@ -28,7 +28,7 @@ def check_resume_point(plan: PartitionPlan, partition: int, mark: Mark | None) -
 
 
 def _check_rules(where: str, point: ResumePoint) -> None:
-    if point.rules != RULES:
+    if point.rules < LOG_TIME_RULES:
         raise InputsChanged(
             f"{where} was made by an earlier version, whose rules of the join (before log time took agreement) "
             "make other examples"

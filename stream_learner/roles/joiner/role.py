@@ -37,17 +37,18 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCountsDiffer, RetryLater, TopicMissing
-from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, wall_clock_ms
+from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, monotonic_ms, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
+from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.field_report import FieldReport
 from stream_learner.roles.joiner.headroom import Headroom
 from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
+from stream_learner.roles.joiner.kept import Kept
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
-from stream_learner.roles.joiner.partition_clock import ClockRule
 from stream_learner.roles.joiner.partition_plan import MAX_LETTER_BYTES, PartitionPlan
 from stream_learner.roles.joiner.report import (
     AheadWatch,
@@ -63,6 +64,8 @@ from stream_learner.roles.joiner.resume_age import resume_within_s
 from stream_learner.roles.joiner.share_watch import BehindWatch, ShareWatch
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.start_offsets import StartRule
+from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
+from stream_learner.roles.joiner.stream_report import StreamReport
 from stream_learner.roles.joiner.turns import Turns
 from stream_learner.wording import count_of
 
@@ -94,21 +97,24 @@ class JoinerRole:
         config: Config,
         metrics: Metrics,
         *,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = monotonic_ms,
+        brokers: BrokersClock | None = None,
         until_tick: int | None = None,
         leave: bool = False,
     ) -> None:
-        """until_tick: the last tick to make, in every partition; None for no end. leave: whether a static member gives
-        its partitions away at once when it has finished.
+        """clock_ms: the monotonic clock. brokers: what is known of the brokers' clock; nothing unless given.
+        until_tick: the last tick to make, in every partition; None for no end. leave: whether a static member gives its
+        partitions away at once when it has finished.
         """
         self._leave = leave
         self._config = config
         self._metrics = metrics
         self._clock_ms = clock_ms
+        self._brokers = BrokersClock() if brokers is None else brokers
         self._until_tick = until_tick
         self._log = get_logger("joiner").bind(model=config.model)
         self._settings = KafkaSettings(config.kafka_options(), group=config.group)
-        self._held = HeldPartitions(self._report_partitions, partial(forget_partition, metrics))
+        self._held = HeldPartitions(self._report_partitions, self._forget_partition)
         self._plan: PartitionPlan | None = None
         self._membership: Membership | None = None
         self._appender: Appender | None = None
@@ -120,6 +126,9 @@ class JoinerRole:
         self._shares = ShareWatch(self._log)
         self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
+        self._streams = StreamReport(
+            metrics, self._log, self._brokers, window_s=config.join.window_ms / 1000, tick_ms=config.join.tick_ms
+        )
         self._fields = FieldReport(config, metrics)
         self._turns: Turns | None = None
         self._wake = Wake()
@@ -132,11 +141,20 @@ class JoinerRole:
         self._foreign = 0
 
     def _silence_watch(self) -> SilenceWatch | None:
-        """None where the settings allow silent clicks, or where the wall clock closes no tick in any case."""
+        """None where the settings allow silent clicks, or where the clock closes no window in any case."""
         join, topics = self._config.join, self._config.input
         if not (join.close_idle and join.hold_on_silence):
             return None
-        return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log)
+        return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log, self._time_of)
+
+    def _time_of(self, m: int) -> int:
+        """The moment of a time of the monotonic clock, by the brokers' clock, or the wall clock before a report."""
+        base = self._brokers.base
+        return m + (wall_clock_ms() - self._clock_ms() if base is None else base)
+
+    def _forget_partition(self, partition: int) -> None:
+        forget_partition(self._metrics, partition)
+        self._streams.forget(partition)
 
     def _on_bad_share(self) -> str:
         """A joiner that ends by itself stops where others hold: it would wait for records that may never come."""
@@ -184,11 +202,12 @@ class JoinerRole:
         batch_bytes = self._sizes.batch_bytes(log.name, config.dead_letters_topic)
         self._appending = self._settings.with_batches(batch_bytes)
         self._appender = Appender(self._appending, name="joiner")
-        moments = Moments(config.join.tick_ms, after_ms=config.join.grace_ms)  # at which the clock closes ticks
-        self._ends = EndWatch(admin.offsets, self._clock_ms, moments=moments, told=self._wake.set).start()
+        if self._until_tick is not None:  # what it closes ends at that tick, and it may have nothing to append before
+            self._brokers.assume(wall_clock_ms(), self._clock_ms())
+        self._ends = EndWatch(admin.offsets, self._clock_ms, moments=self._moments, told=self._wake.set).start()
         self._plan = self._partition_plan(admin, impressions, clicks, log)
         held = self._held.joining
-        self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), self._clock_ms, self._log)
+        self._headroom = Headroom(config, self._metrics, admin, lambda: list(held.values()), wall_clock_ms, self._log)
         # Step 2: join the group.
         self._membership = Membership(
             self._settings, impressions.name, clicks.name, instance_id=config.join.instance_id
@@ -200,6 +219,11 @@ class JoinerRole:
             log=log.name,
             resume_points_every_s=self._plan.resume_within_s,
         )
+
+    def _moments(self) -> Moments:
+        """The moments of the monotonic clock at which the brokers' clock closes ticks."""
+        join = self._config.join
+        return Moments(join.tick_ms, after_ms=join.grace_ms - (self._brokers.base or 0))
 
     def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
         config = self._config
@@ -240,6 +264,8 @@ class JoinerRole:
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
+            brokers=self._brokers,
+            topics=None if (rule := _clock_rule(config)) is None else TopicArrivals.none_yet(rule),
             silence=self._silence,
             field_counts=self._fields.counts,
             on_bad_share=self._on_bad_share(),
@@ -299,7 +325,7 @@ class JoinerRole:
     def _turn_partitions(self, *, news: bool) -> bool:
         """Turn the partitions; none while brokers take no records, so that the producer's queue is not filled.
 
-        First notice whether clicks are silent: new ends of the inputs let the clock close ticks.
+        First notice whether clicks are silent: new ends of the inputs let the clock close windows.
         """
         assert self._appender is not None and self._turns is not None and self._ends is not None
         if self._silence is not None:
@@ -400,19 +426,20 @@ class JoinerRole:
                 self._log.warning("hint_not_known_yet", partition=partition, reason=str(error))
                 self._retry_s = time.monotonic() + RETRY_S
                 return False
+            kept = Kept.from_text(metadata)
             if self._silence is not None:
-                self._silence.recall(metadata)
-            hint = Hint.from_text(metadata)
-            self._held.begin(partition, PartitionJoiner(self._plan, partition, hint, buffer_bytes))
+                self._silence.recall(partition, kept.usual_of_all, kept.usual)
+            joiner = PartitionJoiner(self._plan, partition, kept.hint, buffer_bytes, kept.remembered)
+            self._held.begin(partition, joiner)
         return True
 
     def _report_partitions(self, joiners: Sequence[PartitionJoiner]) -> None:
-        report_partitions(self._metrics, joiners, self._clock_ms(), self._config.join.tick_ms)
+        report_partitions(self._metrics, joiners, self._time_of(self._clock_ms()), self._config.join.tick_ms)
         if self._headroom is not None:
             self._headroom.report([joiner.partition for joiner in joiners])
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
-        return lag_beyond_window_s(joiner, self._clock_ms(), self._config.join.tick_ms)
+        return lag_beyond_window_s(joiner, self._time_of(self._clock_ms()), self._config.join.tick_ms)
 
     def _watch_ends(self) -> None:
         assert self._ends is not None
@@ -425,8 +452,9 @@ class JoinerRole:
         self._committed_at_s = time.monotonic()
         self._note_stuck()
         if self._outage.since_s is None:
-            with_hint = str if self._silence is None else self._silence.with_hint
-            found = ((partition, j.progress.to_commit(with_hint)) for partition, j in self.partitions.items())
+            found = (
+                (partition, j.progress.to_commit(partial(self._kept, j))) for partition, j in self.partitions.items()
+            )
             self._membership.commit({partition: offsets for partition, offsets in found if offsets is not None})
         for joiner in self.partitions.values():
             self._warn_of_shares(joiner)
@@ -434,6 +462,11 @@ class JoinerRole:
         if self._until_tick is None:
             self._behind.note({p: lag_s for p, j in self.partitions.items() if (lag_s := self._lag_s(j)) is not None})
         self._report()
+
+    def _kept(self, joiner: PartitionJoiner, hint: Hint) -> str:
+        """The metadata of a committed offset: what the next owner of the partition should know."""
+        of_all, own = ("", "") if self._silence is None else self._silence.to_texts(joiner.partition)
+        return Kept(hint, of_all, own, joiner.to_remember()).to_text()
 
     def _warn_of_shares(self, joiner: PartitionJoiner) -> None:
         assert self._plan is not None
@@ -457,7 +490,8 @@ class JoinerRole:
     def _report(self) -> None:
         """Report the metrics over all partitions."""
         joiners = self.partitions.values()
-        self._ahead.look(joiners, self._clock_ms(), self._metrics, self._log)
+        self._ahead.look(joiners, self._time_of(self._clock_ms()), self._metrics, self._log)
+        self._streams.look(joiners, self._clock_ms(), wall_clock_ms())
         self._metrics.set(names.JOINER_PARTITIONS, len(joiners))
         foreign = 0 if self._unusable is None else self._unusable.foreign
         self._metrics.inc(names.JOINER_FOREIGN, foreign - self._foreign)
@@ -466,7 +500,7 @@ class JoinerRole:
         self._metrics.set(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
         self._metrics.set(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
         self._metrics.set(names.JOINER_UNREAD, sum(bool(j.held_for) for j in joiners))
-        self._metrics.set(names.JOINER_HELD, float(self._silence is not None and self._silence.held))
+        self._metrics.set(names.JOINER_HELD, 0.0 if self._silence is None else float(len(self._silence.held)))
         self._fields.update()
         if self._plan is not None:
             inputs = self._plan.inputs

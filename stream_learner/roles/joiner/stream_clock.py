@@ -1,0 +1,282 @@
+"""Where the stream is by its own clock, at the end of a pair of partitions: "The clock" in docs/join.md.
+
+In: the times of events that arrive, and the monotonic clock, *m*, at each call, in ms. Out: S, the stream time up to
+which windows may close. This file must never ask for the wall clock: a clock that is wrong for seconds would close
+windows that cannot be opened again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW, MANY, GAPS = 3, 16, 8
+"""So many arrivals slow the clock, so many speed it up; so many gaps together are the longest usual silence."""
+SURE_AFTER_MS = 60_000
+"""The stream must be behind what is closed for so long before examples count as guessed."""
+
+
+@dataclass(frozen=True)
+class ClockRule:
+    """grace_ms: how much later than usual an event may come. patience_ms: how long a joiner waits that knows nothing.
+    idle_after_ms: how long windows wait in a silence that is longer than usual.
+    """
+
+    grace_ms: int
+    lateness_ms: int
+    idle_after_ms: int
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a joiner waits that knows nothing of the lag, or nothing of clicks."""
+        return min(self.lateness_ms, self.idle_after_ms)
+
+
+class Arrivals:
+    """The last arrivals of one input: of a partition, or of its topic in this process.
+
+    known: whether there are enough of them. slow, fast: their offsets, time − m, as the page defines them; with `known`
+    only. silence_ended: m at which a silence ended last.
+    """
+
+    def __init__(self, grace_ms: int) -> None:
+        self._grace_ms = grace_ms
+        self._offsets: deque[int] = deque(maxlen=MANY)
+        self._at: deque[int] = deque(maxlen=GAPS + 1)
+        self._fresh = 0
+        self._count = 0
+        self._pace: int | None = None
+        self.slow = self.fast = 0
+        self.silence_ended = -1
+
+    @property
+    def known(self) -> bool:
+        """Whether there have been enough arrivals to go by."""
+        return self._count >= FEW
+
+    @property
+    def last_at(self) -> int:
+        """m at the last arrival, -1 before the first."""
+        return self._at[-1] if self._at else -1
+
+    def add(self, offsets: list[int], m: int) -> None:
+        """Take the offsets of events that arrived at `m`, in their order."""
+        if not offsets:
+            return
+        if self.is_silent(m):
+            self._fresh, self.silence_ended = 0, m  # arrivals before the silence say nothing of the lag after it
+        latest = offsets[-MANY:]
+        self._offsets.extend(latest)
+        self._at.extend([m] * len(latest))
+        self._fresh = min(self._fresh + len(latest), FEW)
+        self._count += len(latest)
+        self.fast = sorted(self._offsets)[(len(self._offsets) - 1) // 2]
+        self.slow = max(list(self._offsets)[-self._fresh :])
+        if self.known:
+            gaps = len(self._at) - 1
+            self._pace = max((self._at[-1] - self._at[0]) * GAPS // gaps, self._grace_ms)
+
+    @property
+    def vouched_until(self) -> int | None:
+        """m up to which the last arrival says that the input is not silent; None where its pace is not known."""
+        return None if self._pace is None else self._at[-1] + self._pace
+
+    def is_silent(self, m: int) -> bool:
+        """Whether nothing has arrived for longer than is usual."""
+        until = self.vouched_until
+        return until is not None and m > until
+
+
+class TopicArrivals(NamedTuple):
+    """The arrivals of both topics, of all partitions that a process reads."""
+
+    impressions: Arrivals
+    clicks: Arrivals
+
+    @classmethod
+    def none_yet(cls, rule: ClockRule) -> TopicArrivals:
+        """Those of a process that begins."""
+        return cls(Arrivals(rule.grace_ms), Arrivals(rule.grace_ms))
+
+
+class Remembered(NamedTuple):
+    """What a partition's clock has learned, for the next owner of the partition; all in ms.
+
+    lag: how far the stream is behind the brokers' clock. extra: how much later clicks come than impressions, at most 0.
+    vouched: the moment of the brokers' clock up to which arrivals vouch for it.
+    """
+
+    lag: int
+    extra: int
+    vouched: int
+
+    def to_text(self) -> str:
+        """The values as text without a colon."""
+        return ",".join(map(str, self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Remembered | None:
+        """The values of a text that `to_text` wrote; None for any other text."""
+        try:
+            lag, extra, vouched = map(int, text.split(","))
+        except ValueError:
+            return None
+        return cls(lag, min(extra, 0), vouched)
+
+
+@dataclass
+class _Doubt:
+    """Since `m` the stream seems to be behind what is closed: at `stream_ms` at the least."""
+
+    by: Arrivals
+    count: int
+    m: int
+    stream_ms: int
+    closed_ms: int
+
+
+@dataclass
+class StreamClock:
+    """The clock of a pair of partitions. began: m at its beginning. closed_ms: the stream time that is closed then.
+
+    base: the brokers' clock less m, in every method.
+    """
+
+    rule: ClockRule
+    topics: TopicArrivals
+    began: int
+    remembered: Remembered | None = None
+    _came: int = field(init=False)
+    _doubt: _Doubt | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._came = self.began
+        self.impressions = Arrivals(self.rule.grace_ms)
+        self.clicks = Arrivals(self.rule.grace_ms)
+
+    def note_impressions(
+        self, times_ms: NDArray[np.int64], log_time_ms: int, m: int, base: int | None, *, arrived: bool
+    ) -> None:
+        """Take the times of impressions that were read; `arrived`: they came now, and are no backlog."""
+        if not len(times_ms):
+            return
+        self._came = m
+        kept = self.remembered
+        if kept is not None and base is not None and log_time_ms + kept.lag > kept.vouched + self.rule.grace_ms:
+            self.remembered = kept._replace(vouched=m + base)  # the stream went on meanwhile
+        if arrived:
+            offsets = (times_ms[-MANY:] - m).tolist()
+            self.impressions.add(offsets, m)
+            self.topics.impressions.add(offsets, m)
+
+    def note_clicks(self, times_ms: NDArray[np.int64], m: int, base: int | None, *, arrived: bool) -> None:
+        """Take the times of clicks that were read."""
+        if not len(times_ms):
+            return
+        self._came = m
+        lag_offset = self._lag_offset(base)
+        if arrived and lag_offset is not None:
+            offsets = (times_ms[-MANY:] - m - lag_offset).tolist()
+            self.clicks.add(offsets, m)
+            self.topics.clicks.add(offsets, m)
+
+    def lag_ms(self, base: int) -> int | None:
+        """How far impressions are behind the brokers' clock when they come, ms; None where that is not known."""
+        offset = self._lag_offset(base)
+        return None if offset is None else base - offset
+
+    def extra_ms(self) -> int | None:
+        """How much later than impressions clicks come, ms, at most 0; None where that is not known."""
+        extra = self._extra()
+        return None if extra is None else min(extra, 0)
+
+    def stood_at(self, m: int, base: int, *, impressions_seen: bool = True) -> int:
+        """m at which the first of the inputs became silent; `m` where none is.
+
+        impressions_seen: whether impressions are read up to the end; else their silence means nothing.
+        """
+        inputs = [self.clicks, self.topics.clicks]
+        if impressions_seen:
+            inputs += [self.impressions, self.topics.impressions]
+        vouched = [until for until in (one.vouched_until for one in inputs) if until is not None]
+        if not vouched and self.remembered is not None:
+            vouched = [self.remembered.vouched - base]
+        return min([m, *vouched])
+
+    def stream_ms(
+        self, m: int, base: int, *, impressions_seen: bool = True, waits_since: int | None = None
+    ) -> int | None:
+        """S: windows may close up to this stream time, where both inputs have been read to an end that was asked at
+        `m`.
+
+        None where only log time tells. waits_since: m since which clicks are waited for, whatever else is known.
+        """
+        rule = self.rule
+        now = self._now(m, base, impressions_seen)
+        if now is None:
+            nothing_came = self._lag_offset(base) is None and m - self._came >= rule.patience_ms
+            return m + base - rule.grace_ms if nothing_came else None
+        at = max(self.stood_at(m, base, impressions_seen=impressions_seen), m - rule.idle_after_ms)
+        return now - m + (at if waits_since is None else min(at, waits_since))
+
+    def behind(self, m: int, base: int, closed_ms: int) -> int | None:
+        """Where the stream is, if windows turn out to have been closed ahead of it, up to `closed_ms`; else None."""
+        now = self._now(m, base, True)
+        if now is None:
+            return None
+        grace_ms, doubt = self.rule.grace_ms, self._doubt
+        if doubt is None:
+            if now < closed_ms - grace_ms:
+                late = self.clicks.known and self.clicks.slow < self.clicks.fast - grace_ms
+                by = self.clicks if late else self.impressions
+                self._doubt = _Doubt(by, by._count, m, now, closed_ms)
+            return None
+        doubt.stream_ms = min(doubt.stream_ms, now - (m - doubt.m))
+        is_sure = doubt.by._count >= doubt.count + FEW and m - doubt.m >= min(
+            SURE_AFTER_MS, doubt.closed_ms - doubt.stream_ms - grace_ms
+        )
+        if now >= closed_ms - grace_ms:
+            self._doubt = None
+        return doubt.stream_ms if is_sure else None
+
+    def to_remember(self, m: int, base: int) -> Remembered | None:
+        """What the next owner of the partition should know; None where nothing is known."""
+        lag = self.lag_ms(base)
+        return None if lag is None else Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base)
+
+    def _now(self, m: int, base: int, impressions_seen: bool) -> int | None:
+        """Where the stream is at `m` if it goes on; None where too little is known."""
+        offset, extra = self._lag_offset(base), self._extra()
+        if offset is None:
+            return None
+        if extra is None:
+            if m < self.began + self.rule.patience_ms:
+                return None
+            extra = 0
+        if impressions_seen:
+            extra = min(extra, 0)
+        return m + min(offset + extra, base) - self.rule.grace_ms
+
+    def _lag_offset(self, base: int | None) -> int | None:
+        kept = self.remembered
+        fallback = None if kept is None or base is None else base - kept.lag
+        offset = _agreed(self.impressions, self.topics.impressions, fallback)
+        return offset if offset is None or base is None else min(offset, base)
+
+    def _extra(self) -> int | None:
+        return _agreed(self.clicks, self.topics.clicks, None if self.remembered is None else self.remembered.extra)
+
+
+def _agreed(own: Arrivals, topic: Arrivals, fallback: int | None) -> int | None:
+    """The offset that a partition goes by. Few arrivals slow the clock, many speed it up."""
+    others = min(topic.slow, topic.fast) if topic.known else fallback
+    if not own.known:
+        return others
+    offset = min(own.slow, max(own.fast, topic.fast) if topic.known else own.fast)
+    if others is not None and own.last_at < topic.silence_ended:
+        return min(offset, others)  # the topic was silent and goes on; nothing of this partition has come since
+    return offset
