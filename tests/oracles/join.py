@@ -43,6 +43,7 @@ class Mark(NamedTuple):
     next_impression: int  # the border
     click_cursor: int
     stream_tick: int | None = None  # the last tick of stream time whose windows are closed; None: the last tick
+    labels_from_ms: int = 0  # impressions with a time before it are late
     rules: int = 3  # 2: tick and stream time are one, clicks go by log time, impressions are late by the last tick
 
 
@@ -373,17 +374,16 @@ class _Replay:
     def take_clicks(self, mark: Mark, last: int, n: Counter[str]) -> dict[int, str]:
         """Take the clicks of a mark that closes windows up to tick `last`; the clicks that go meanwhile.
 
-        They go tick by tick only where no impression is emitted: else one might miss its click.
+        Only a mark that emits no record is made tick by tick.
         """
         s, gone, tick = self.s, {}, self.stream_tick + 1
         tick_by_tick = mark.rules == 2 or not self._emits(mark)
         while self._takes(mark):
             click = self.clicks[self.n_taken]
-            of = max(tick, min(self.passed[self.n_taken] // s["tick_ms"], last))
-            if of > tick:
+            of = min(self.passed[self.n_taken] // s["tick_ms"], last)
+            if tick_by_tick and of > tick:
                 tick = of
-                if tick_by_tick:
-                    gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset, mark.rules))
+                gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset, mark.rules))
             self.n_taken += 1
             n["read"] += 1
             self._take(click, tick)
@@ -426,7 +426,7 @@ class _Replay:
             hits = [e for e in same if in_span(e.click, imp, s)]
             if repeats:
                 n["duplicates"] += 1
-            elif imp.time_ms < floor - s["lateness_ms"]:
+            elif imp.time_ms < max(floor - s["lateness_ms"], mark.labels_from_ms):
                 n["late"] += 1
             elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in same):
                 n["duplicates"] += 1

@@ -437,18 +437,26 @@ def test_repeats_are_told_by_stream_time() -> None:
 
 def test_no_click_goes_before_the_impressions_of_its_mark_are_emitted() -> None:
     """W goes from 1000 to 6100, and log time passes 5000 with the second click. The first, whose time is over at 1850,
-    goes at the end; until then it is one that makes a label, and a duplicate of the third.
+    goes at the end; until then it is one that makes a label, and the third is a duplicate. The fourth is not late.
 
     Where no impression is emitted, the run is that of its ticks made one by one: the first is gone when the third is
     taken, which is late.
     """
-    clicks = clicks_of((1000, 1), (5000, 9), (1500, 1), last=0)
-    marks = [Mark(0, 9, 0, 0), Mark(10, 60, 1, 3)]
+    clicks = clicks_of((1000, 1), (5000, 9), (1500, 1), (1500, 2), last=0)
+    marks = [Mark(0, 9, 0, 0), Mark(10, 60, 1, 4)]
     joined = replay(impressions_of((1000, 1), last=0), clicks, marks, SMALL)
     assert labels(joined[1]) == {0: 1}
-    assert joined[1].outcome_of_click == {0: "matched", 1: "orphans", 2: "duplicates"}
+    assert joined[1].outcome_of_click == {0: "matched", 1: "orphans", 2: "duplicates", 3: "orphans"}
     joined = replay([], clicks, marks, SMALL)
-    assert joined[1].outcome_of_click == {0: "orphans", 1: "orphans", 2: "late"}
+    assert joined[1].outcome_of_click == {0: "orphans", 1: "orphans", 2: "late", 3: "late"}
+
+
+def test_impressions_from_before_labels_can_be_trusted_are_late() -> None:
+    """By a mark whose labels count from 1100 on, 1099 is late, whatever clicks it has; 1100 is not."""
+    mark = Mark(0, 30, 2, 2, labels_from_ms=1100)
+    (joined,) = replay(impressions_of((1099, 1), (1100, 2), last=0), clicks_of((1100, 1), (1100, 2)), [mark], SMALL)
+    assert labels(joined) == {1: 1}
+    assert outcomes(joined) == Counter(read=2, late=1, examples=1, positives=1)
 
 
 def test_a_mark_of_version_2_is_late_by_its_last_tick_and_the_next_goes_on_from_there() -> None:

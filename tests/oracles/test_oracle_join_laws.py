@@ -69,7 +69,7 @@ def any_marks(rng: random.Random, world: World) -> list[Mark]:
         if upto > stream:
             i = min(len(shown), i + rng.choice([0, 1, 1, 2, 4, 40])) if first == last or rules == 3 else i
             c = min(len(clicked), c + rng.choice([0, 0, 1, 2, 5, 40]))
-        marks.append(Mark(first, last, ends[0][i], ends[1][c], None if one else upto, rules))
+        marks.append(Mark(first, last, ends[0][i], ends[1][c], None if one else upto, rules=rules))
         first, stream = last + 1, upto
     return marks
 
