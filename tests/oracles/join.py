@@ -64,13 +64,15 @@ def least_times(times: Sequence[int], agree: int) -> list[int]:
     return [min(times[n : n + agree]) for n in range(len(times))]
 
 
-def usual_time(row: Sequence[int]) -> int:
-    """The median of the times in a row; of an even number, the lower of the two in the middle.
+def usual_time(row: Sequence[int], agree: int) -> int:
+    """The median of the times in a click's row; its own time, the first, stands for those that are missing.
 
-    >>> usual_time([5000, 1000, 1010]), usual_time([1010, 1000])
-    (1010, 1000)
+    Of an even number, it is the lower of the two in the middle.
+
+    >>> usual_time([5000, 1000, 1010], agree=3), usual_time([5000, 1000], agree=3), usual_time([5000, 1000], agree=2)
+    (1010, 5000, 1000)
     """
-    return sorted(row)[(len(row) - 1) // 2]
+    return sorted([*row, *row[:1] * (agree - len(row))])[(agree - 1) // 2]
 
 
 def log_times(times: Sequence[int | None], agree: int) -> list[int | None]:
@@ -278,7 +280,7 @@ def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
     known, goes, usual, place = [], BEFORE_ALL, BEFORE_ALL, 0
     for click, seen in zip(clicks, _passed_with([c.time_ms for c in clicks], s["agree"]), strict=True):
         if click.time_ms is not None:
-            usual = max(usual, usual_time(usable[place : place + s["agree"]]))
+            usual = max(usual, usual_time(usable[place : place + s["agree"]], s["agree"]))
             goes = max(goes, min(click.time_ms, usual + lateness) + memory)
             place += 1
         known.append(_Known(click, seen, goes))
@@ -449,7 +451,7 @@ class _Replay:
         for e in self.kept:
             if e.click.time_ms is not None:
                 row = self._row(self.clicked, e.place, cursor)
-                usual = max(self.gone_ms, min(row) if rules == 2 else usual_time(row))
+                usual = max(self.gone_ms, min(row) if rules == 2 else usual_time(row, s["agree"]))
                 until = min(e.click.time_ms, usual + s["lateness_ms"])
                 if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
                     break

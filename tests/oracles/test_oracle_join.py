@@ -360,8 +360,9 @@ def gone_with(clicks: list[Click], marks: list[Mark], rules: int) -> list[list[i
 
 
 def test_usual_time_is_the_lower_median() -> None:
-    """Of one, two, three and four."""
-    assert [usual_time(row) for row in ([7], [9, 5], [9, 1, 5], [9, 1, 5, 7])] == [7, 5, 5, 5]
+    """Of rows of three and four; where one or two are missing, the first stands for them."""
+    assert [usual_time(row, agree=3) for row in ([7], [9, 5], [9, 1, 5])] == [7, 9, 5]
+    assert [usual_time(row, agree=4) for row in ([7], [9, 5], [9, 1, 5], [9, 1, 5, 7])] == [7, 9, 5, 5]
 
 
 def test_a_click_ahead_goes_in_time() -> None:
@@ -482,11 +483,11 @@ def test_the_border_ends_rows_of_impressions() -> None:
 
 
 def test_the_cursor_ends_rows_of_clicks() -> None:
-    """The second click stands alone until the third is read: kept by its own time, 5850, then by 1010, until 2160."""
-    clicks = clicks_of((1000, 1), (5000, 2), (1010, 3), last=0)
-    marks = [Mark(0, 20, 0, 2), Mark(21, 21, 0, 2), Mark(22, 22, 0, 3)]
-    gone = [list(joined.outcome_of_click) for joined in replay([], clicks, marks, THREE)]
-    assert gone == [[0], [], [1, 2]]
+    """The second click is kept by its own time, 5850, while it stands alone and with the third; then by 1020: 2170."""
+    clicks = clicks_of((1000, 1), (5000, 2), (1010, 3), (1020, 4), last=0)
+    marks = [Mark(0, 20, 0, 2), Mark(21, 21, 0, 3), Mark(22, 22, 0, 4)]
+    assert gone_with(clicks, marks, rules=3) == [[0], [], [1, 2, 3]]
+    assert gone_with(clicks, marks, rules=2) == [[0], [1, 2], [3]]
 
 
 def test_a_click_is_late_by_the_first_tick_of_stream_time_of_its_mark() -> None:
