@@ -93,7 +93,8 @@ def assert_equal_to_replay(site: Site) -> list[loop.Joined]:
 
 
 def _positions(mark: Mark) -> loop.Mark:
-    return loop.Mark(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+    places = mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor
+    return loop.Mark(*places, mark.stream_tick, mark.labels_from_ms)
 
 
 def _without_zeros(counts: dict[str, int]) -> dict[str, int]:

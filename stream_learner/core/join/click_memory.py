@@ -68,16 +68,17 @@ NamedTuple: that costs nothing, while Numba takes half a microsecond to recognis
 class ClickMemory:
     """The remembered clicks of one partition.
 
-    first, end: the numbers of the first click not forgotten and of the next one to be taken. forgotten_log_time: the
-    usual time with which the last ones were forgotten.
+    first, end: the numbers of the first click not forgotten and of the next one to be taken. forgotten_log_time,
+    forgotten_usual_time: those with which the last ones were forgotten.
     """
 
-    def __init__(self, spec: JoinSpec, log_time: int) -> None:
+    def __init__(self, spec: JoinSpec, log_time: int, usual_time: int | None = None) -> None:
         self._spec = spec
         self._table = IdTable()
         self.first = 0
         self.end = 0
         self.forgotten_log_time = log_time
+        self.forgotten_usual_time = log_time if usual_time is None else usual_time
         self._held: deque[NDArray[np.int64]] = deque()
         self._first_block = 0
         self._place_blocks(1)
@@ -127,10 +128,11 @@ class ClickMemory:
         row counts, by `RULES` its median.
         """
         spec = self._spec
-        self.first, self.forgotten_log_time = expire_clicks(
+        self.first, self.forgotten_log_time, self.forgotten_usual_time = expire_clicks(
             self.place,
             self.end,
             self.forgotten_log_time,
+            self.forgotten_usual_time,
             np.empty(spec.agree, np.int64),
             rules > LOG_TIME_RULES,
             spec.lateness_ms,
@@ -278,14 +280,14 @@ def take_clicks(
 
 
 @kernel
-def _time_of_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int64], median: bool) -> int:
-    """The lower median of the times in the row of a click that is not dead, else the least; click `end` - 1 ends rows.
+def _sort_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int64]) -> None:
+    """Put the times in the row of a click that is not dead into `row`, in order; click `end` - 1 ends all rows.
 
-    row: scratch for the times, as many as a row has. For the median, the click's own time stands for those missing.
+    The click's own time stands for each that is missing.
     """
     own = load_i64(click_address(clicks, number) + TIME)
     n = 0
-    while n < len(row) and (median or number < end):
+    while n < len(row):
         time, i = own, n
         if number < end:
             click = click_address(clicks, number)
@@ -298,25 +300,26 @@ def _time_of_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int6
             i -= 1
         row[i] = time
         n += 1
-    return row[(n - 1) // 2] if median else row[0]
 
 
 @kernel
 def expire_clicks(
     place: Place,
     end: int,
-    usual: int,
+    log_time: int,
+    usual_time: int,
     row: NDArray[np.int64],
-    median: bool,
+    by_usual: bool,
     lateness_ms: int,
     before_ms: int,
     outcomes: NDArray[np.int64],
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
     """Forget clicks from the first on while they are dead, or min(time, usual time + lateness) is below `before_ms`.
 
-    `end` is the number after the last click, `usual` the usual time of the clicks forgotten before. `row` and `median`
-    as in `_time_of_row`. Counts each click by its code. Returns the number of the first click still remembered, `end`
-    if none is, and the usual time of those forgotten now and before.
+    `end` is the number after the last click; `log_time` and `usual_time` are those of the clicks forgotten before.
+    row: scratch, as long as a row. by_usual: False takes the log time in place of the usual one. Counts each click by
+    its code. Returns the number of the first click still remembered, `end` if none is, and both times of those
+    forgotten now and before.
     """
     clicks = ClickPlace(*place)
     number = clicks.first
@@ -324,13 +327,14 @@ def expire_clicks(
         click = click_address(clicks, number)
         code = code_of(load_i64(click + WORD))
         if code != DEAD:
-            reached = max(usual, _time_of_row(clicks, number, end, row, median))
-            if min(load_i64(click + TIME), reached + lateness_ms) >= before_ms:
+            _sort_row(clicks, number, end, row)
+            passed, usual = max(log_time, row[0]), max(usual_time, row[(len(row) - 1) // 2])
+            if min(load_i64(click + TIME), (usual if by_usual else passed) + lateness_ms) >= before_ms:
                 break
-            usual = reached
+            log_time, usual_time = passed, usual
         outcomes[code] += 1
         number += 1
-    return number, usual
+    return number, log_time, usual_time
 
 
 @kernel

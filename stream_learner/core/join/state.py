@@ -22,7 +22,7 @@ from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.marks import LOG_TIME_RULES, ClickCounts, InputIdentity, Mark, ResumePoint, TickCounts
 
-_RESUME_FIXED_BYTES = 96
+_RESUME_FIXED_BYTES = 104
 _NO_END = sys.maxsize
 
 
@@ -115,7 +115,7 @@ class JoinState:
             steps=point.steps,
         )
         join._ahead = ClicksAhead(mark.first_click, spec.agree, point.click_log_time)
-        join._clicks = ClickMemory(spec, point.click_log_time)
+        join._clicks = ClickMemory(spec, point.click_log_time, point.click_usual_time)
         join._codes = point.codes
         join._restore_clicks()
         return join
@@ -307,6 +307,7 @@ class JoinState:
             impression_log_time=self._impressions.written_log_time,
             dedupe_from=self._impressions.remembered_from,
             click_log_time=self._clicks.forgotten_log_time,
+            click_usual_time=self._clicks.forgotten_usual_time,
             codes=self._clicks.codes(),
             steps=tuple(self._impressions.steps),
         )

@@ -25,18 +25,18 @@ With flag 1 a resume point follows:
        256  u64[3]   fingerprints of the settings of the join, of the impressions and of the clicks
        280  i64      log time written for the last impression emitted, ms
        288  i64      impression to read from to know the duplicates (offset)
-       296  i64      usual time with which the last click went, ms
-       304  u64      number of codes
-       312  u32      partitions of each input topic
-       316  u32      number of steps
-       320  i64[2]   for each step, its number and the first impression emitted in it (offset)
+       296  i64      log time with which the last click went, ms
+       304  i64      usual time with which the last click went, ms
+       312  u64      number of codes
+       320  u32      partitions of each input topic
+       324  u32      number of steps
+       328  i64[2]   for each step, its number and the first impression emitted in it (offset)
          …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
 
 With flag 4, only beside flag 1, the log begins anew with the resume point.
 
-In version 2, by other rules of the join, the fields at 208 and 216 are missing, and a resume point begins at 208: the
-last tick of stream time is that of the mark, and no impression is late but by lateness. A click's usual time was then
-the log time.
+In version 2, by other rules of the join, the fields at 208, 216 and 304 are missing, and a resume point begins at 208:
+the last tick of stream time is that of the mark, no impression is late but by lateness, and clicks went by log time.
 
 In version 1, by yet other rules, there are neither late impressions nor steps nor a flag 4, of the fingerprints
 only the join's, the two fields of log time have another meaning, and a resume point begins at 192 and its codes at 268.
@@ -144,6 +144,9 @@ class InputIdentity(NamedTuple):
     clicks_fingerprint: int = 0
 
 
+_AS_LOG_TIME: Final = -(1 << 63)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ResumePoint:
     """Enough to make a partition's join state again from the input topics.
@@ -156,9 +159,9 @@ class ResumePoint:
     to know the duplicates (offset). steps: ids are forgotten in steps of several ticks; of each step from `dedupe_from`
     on in which something was emitted, the number and the first impression emitted in it (offset).
 
-    click_log_time: the usual time with which the last click went, ms. codes: u8[k], the `ClickCode` of every click
-    record in `[first_click, click_cursor)` of the mark, in offset order. detached: how many codes lie in records ahead
-    of the mark instead; 0 once rule R has put them back.
+    click_log_time, click_usual_time: those with which the last click went, ms; both the same if only one is given.
+    codes: u8[k], the `ClickCode` of every click record in `[first_click, click_cursor)` of the mark, in offset order.
+    detached: how many codes lie in records ahead of the mark instead; 0 once rule R has put them back.
     """
 
     impression_topic_id: bytes
@@ -174,6 +177,11 @@ class ResumePoint:
     rules: int = RULES
     impressions_fingerprint: int = 0
     clicks_fingerprint: int = 0
+    click_usual_time: int = _AS_LOG_TIME
+
+    def __post_init__(self) -> None:
+        if self.click_usual_time == _AS_LOG_TIME:
+            object.__setattr__(self, "click_usual_time", self.click_log_time)
 
     @property
     def inputs(self) -> InputIdentity:
@@ -193,6 +201,7 @@ class ResumePoint:
             self.impression_log_time,
             self.dedupe_from,
             self.click_log_time,
+            self.click_usual_time,
             self.detached,
             self.steps,
             self.rules,
@@ -268,7 +277,8 @@ CODES_AHEAD = 2
 BEGINS_ANEW = 4
 
 _BODY = struct.Struct("<Qqqqqq7q7qQqq")
-_RESUME = struct.Struct("<16s16s3QqqqQII")
+_RESUME = struct.Struct("<16s16s3QqqqqQII")
+_RESUME_2 = struct.Struct("<16s16s3QqqqQII")
 _STEP = struct.Struct("<qq")
 _BODY_2 = struct.Struct("<Qqqqqq7q7qQ")
 _BODY_1 = struct.Struct("<Qqqqqq6q7q")
@@ -439,6 +449,7 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
             resume.impression_log_time,
             resume.dedupe_from,
             resume.click_log_time,
+            resume.click_usual_time,
             resume.detached or len(resume.codes),
             resume.partitions,
             len(resume.steps),
@@ -452,12 +463,13 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
 def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
     """The resume point that begins at `at` of a mark's body."""
     header, body, where = record.header, record.body, record.where
-    fixed = _RESUME if header.version > 1 else _RESUME_1
+    fixed = (_RESUME_1, _RESUME_2, _RESUME)[header.version - 1]
     steps_at = at + fixed.size
     if len(body) < steps_at:
         raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
     found = list(fixed.unpack_from(body, at))
     inputs = (found.pop(3), found.pop(3)) if header.version > 1 else (0, 0)
+    usual_time = found.pop(6) if header.version > LOG_TIME_RULES else found[5]
     ahead = bool(header.flags & CODES_AHEAD)
     count = found[8] if header.version > 1 else 0
     codes_at = steps_at + _STEP.size * count
@@ -477,6 +489,7 @@ def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
         rules=header.version,
         impressions_fingerprint=inputs[0],
         clicks_fingerprint=inputs[1],
+        click_usual_time=usual_time,
     )
 
 

@@ -122,7 +122,7 @@ class PlainJoin:
     pending: list[_Pending] = field(default_factory=list)
     tick_of_id: dict[int, int] = field(default_factory=dict)
     written: int = -1
-    gone_log_time: int = -1
+    gone_usual: int = -1
 
     def step(
         self,
@@ -171,14 +171,14 @@ class PlainJoin:
         self._take_clicks(cut, n)
         examples = []
         going = [r for r in self.impressions if self.next_impression <= r.offset < cut.next_impression]
-        floor = cut.last_tick * self.spec.tick_ms - self.spec.window_ms
+        floor = cut.first_tick * self.spec.tick_ms - self.spec.window_ms
         for r, log_time in zip(going, log_times_of(going, self.spec.agree), strict=True):
             n["read"] += 1
             if r.time is None:
                 n["dead"] += 1
                 continue
             self.written = max(self.written, log_time, floor)
-            outcome, label = self._judge(r, cut.last_tick, floor)
+            outcome, label = self._judge(r, cut.first_tick, floor)
             n[outcome] += 1
             if outcome == "examples":
                 n["positives"] += label > 0
@@ -213,12 +213,12 @@ class PlainJoin:
         return "examples", label
 
     def _take_clicks(self, cut: Cut, n: Counter[str]) -> None:
-        """In a run of ticks, each click belongs to the first whose end log time has not passed with it."""
-        tick = cut.first_tick
+        """In a run of ticks that emits nothing, each belongs to the first whose end log time has not passed with it."""
+        tick, at_once = cut.first_tick, cut.next_impression > self.next_impression
         for r, passed in zip(self.clicks, passed_with(self.clicks, self.spec.agree), strict=True):
             if not self.cursor <= r.offset < cut.click_cursor:
                 continue
-            while tick < cut.last_tick and passed >= (tick + 1) * self.spec.tick_ms:
+            while not at_once and tick < cut.last_tick and passed >= (tick + 1) * self.spec.tick_ms:
                 tick += 1
                 self._let_go(tick * self.spec.tick_ms, n)
             n["clicks_read"] += 1
@@ -240,10 +240,11 @@ class PlainJoin:
             first = self.pending[0].record
             if first.time is not None:
                 row = [e.record.time for e in self.pending if e.record.time is not None][: spec.agree]
-                log_time = max(self.gone_log_time, min(row))
-                if min(first.time, log_time + spec.lateness_ms) + spec.span_ms + spec.lateness_ms >= end:
+                row += [first.time] * (spec.agree - len(row))
+                usual = max(self.gone_usual, sorted(row)[(spec.agree - 1) // 2])
+                if min(first.time, usual + spec.lateness_ms) + spec.span_ms + spec.lateness_ms >= end:
                     return
-                self.gone_log_time = log_time
+                self.gone_usual = usual
             n[self.pending.pop(0).code] += 1
 
 

@@ -354,8 +354,10 @@ def test_a_cut_that_cannot_be_emitted_changes_nothing() -> None:
     join.add_clicks(*clicks_batch([at(3, 5100), at(4, 9000, 9)]))
     join.emit(join.next_cut())
     cut = join.next_cut()
-    with pytest.raises(ValueError, match="emits impressions"):
-        join.emit(cut._replace(last_tick=cut.last_tick + 1))
+    with pytest.raises(ValueError, match="closes no window"):
+        join.emit(cut._replace(last_tick=cut.first_tick - 1))
+    with pytest.raises(ValueError, match="does not follow"):
+        join.emit(cut._replace(last_tick=cut.first_tick - 2))
     with pytest.raises(NotRead):
         join.emit(cut._replace(click_cursor=9))
     with pytest.raises(NotRead):

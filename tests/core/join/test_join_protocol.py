@@ -278,9 +278,7 @@ def take_all_clicks(monkeypatch: pytest.MonkeyPatch) -> None:
 def expire_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clicks that expire a tick later than they must."""
     right = ClickMemory.forget
-    monkeypatch.setattr(
-        ClickMemory, "forget", lambda self, end, outcomes: right(self, end - self._spec.tick_ms, outcomes)
-    )
+    monkeypatch.setattr(ClickMemory, "forget", lambda self, end, *rest: right(self, end - self._spec.tick_ms, *rest))
 
 
 def no_lateness(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,11 @@ def clicks_of(events: list[Click]) -> tuple[np.ndarray, Clicks]:
     return np.array([e.offset for e in events], np.int64), columns
 
 
-def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
-    """Run a joiner over a world as its records arrive: it reads in random pieces and emits when it can."""
+def run(world: World, rng: random.Random, by_clock: bool, together: bool = False) -> list[TickOutput]:
+    """Run a joiner over a world as its records arrive: it reads in random pieces and emits when it can.
+
+    together: ticks go by a clock of their own, and windows close with them when they can; sometimes none may.
+    """
     impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
     join, outputs = JoinState(spec_of(world.settings), impression_start=0, click_start=0), []
     arrivals = world.impressions + world.clicks
@@ -82,6 +85,11 @@ def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
         i, c = max(i, upto_i), max(c, upto_c)
         idle = now - world.grace_ms
         ends = (idle if by_clock and c == there_c else None, idle if by_clock and i == there_i else None)
+        if together:
+            stands = now <= last and rng.random() < 0.3
+            if cut := join.next_cut(*ends, together=True, stands=stands):
+                outputs.append(join.emit(cut))
+            continue
         while cut := join.next_cut(*ends, allow_empty=now > last or rng.random() < 0.7):
             outputs.append(join.emit(cut))
     if by_clock:
@@ -91,13 +99,22 @@ def run(world: World, rng: random.Random, by_clock: bool) -> list[TickOutput]:
     return outputs
 
 
-def emitted(output: TickOutput) -> Emitted:
+def marks_of(outputs: list[TickOutput]) -> list[Mark]:
+    """The marks of outputs; where no window closes, or several do, the ticks of the log are others than those."""
+    marks: list[Mark] = []
+    for cut in (output.cut for output in outputs):
+        first = marks[-1].last_tick + 1 if marks else 0
+        marks.append(Mark(first, max(first, cut.last_tick), cut.next_impression, cut.click_cursor, cut.last_tick))
+    return marks
+
+
+def emitted(output: TickOutput, mark: Mark) -> Emitted:
     b, i, c = output.examples, output.counts.impressions, output.counts.clicks
     columns = (b.log_time_ms.tolist(), b.id_hash.tolist(), b.label.tolist(), b.weight.tolist())
     names = ("read", "examples", "positives", "duplicates", "late", "sampled_out", "dead")
     clicks = ("read", "matched", "duplicates", "orphans", "late", "dead", "waiting")
     return Emitted(
-        [(output.cut.last_tick, *row) for row in zip(*columns, strict=True)],
+        [(mark.last_tick, *row) for row in zip(*columns, strict=True)],
         +Counter({name: getattr(i, name) for name in names}),
         +Counter({name: getattr(c, name) for name in clicks}),
     )
@@ -121,20 +138,21 @@ def total(parts: list[Emitted]) -> Emitted:
 
 
 @share(300, of=6_000)
-@pytest.mark.parametrize("by_clock", [False, True])
-def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, examples: int) -> None:
+@pytest.mark.parametrize(("by_clock", "together"), [(False, False), (True, False), (True, True)])
+def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, together: bool, examples: int) -> None:
     """Examples in their order with label, weight and log time, and all counts, whatever was read ahead.
 
     Where no clock is asked, all of it follows from the two logs, without positions.
     """
     found = 0
     for number in range(examples):
-        rng = random.Random(f"{by_clock} {number}")
+        rng = random.Random(f"{by_clock} {together} {number}")
         world = random_world(rng) if by_clock else closed_by_log(random_world(rng), rng)
-        outputs = run(world, rng, by_clock)
+        outputs = run(world, rng, by_clock, together)
         impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
-        made = [emitted(output) for output in outputs]
-        again = replay(impressions, clicks, [Mark(*output.cut) for output in outputs], world.settings)
+        marks = marks_of(outputs)
+        made = [emitted(output, mark) for output, mark in zip(outputs, marks, strict=True)]
+        again = replay(impressions, clicks, marks, world.settings)
         assert made == [wanted(joined) for joined in again], number
         if not by_clock:
             assert total(made) == wanted(join_by_log_time(impressions, clicks, world.settings)), number

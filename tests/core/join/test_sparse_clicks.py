@@ -137,7 +137,8 @@ def test_no_punctual_click_is_lost(
         world = sparse_world(random.Random(n), clicks, rate, share, bool(night))
         outputs = by_clock(world) if clock else by_log_time(world)
         joined = replay(world.impressions, world.clicks, marks_of(outputs), SMALL)
-        assert [emitted(output) for output in outputs] == [wanted(j) for j in joined]
+        made = [emitted(output, mark) for output, mark in zip(outputs, marks_of(outputs), strict=True)]
+        assert made == [wanted(j) for j in joined]
         found = punctual(world, joined)
         assert found["matched"] > 0.8 * clicks
         assert +found == Counter(matched=found["matched"]), f"{rate} clicks a day, {share} late, night {night}"

@@ -159,6 +159,7 @@ def marks(draw: st.DrawFn) -> Mark:
         steps=tuple(draw(st.lists(st.tuples(log_times, COUNTS), max_size=10))),
         impressions_fingerprint=draw(U64),
         clicks_fingerprint=draw(U64),
+        click_usual_time=draw(COUNTS),
     )
     point = draw(st.sampled_from([None, resume]))
     return Mark(
@@ -196,7 +197,7 @@ def plain_mark(mark: Mark) -> bytes:
     if r is not None:
         body += r.impression_topic_id + r.click_topic_id
         body += struct.pack("<QQQ", r.join_fingerprint, r.impressions_fingerprint, r.clicks_fingerprint)
-        body += struct.pack("<qqq", r.impression_log_time, r.dedupe_from, r.click_log_time)
+        body += struct.pack("<4q", r.impression_log_time, r.dedupe_from, r.click_log_time, r.click_usual_time)
         body += struct.pack("<QII", len(r.codes), r.partitions, len(r.steps))
         body += b"".join(struct.pack("<qq", *step) for step in r.steps)
         bits = sum(int(code) << 2 * place for place, code in enumerate(r.codes))
