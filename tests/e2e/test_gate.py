@@ -237,6 +237,30 @@ def test_courses_are_compared_again_before_the_first_publication_of_a_term(gated
     assert last.model is not None and last.model.stamp.version == FIRST + 39
 
 
+def test_a_state_that_names_decisions_is_not_folded_on_without_the_control_topic(gated: Gated) -> None:
+    """There may be others by now. It says what it waits for; with the topic it goes on."""
+    config = gated.config(publish=False)
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 19, first)
+    decide(config, "skip", FIRST + 25, FIRST + 29, "a test of the shop")
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 39, first)
+    gated.write(20)
+    tree = config.model_dump(mode="json", by_alias=True)
+    nowhere = Config.model_validate(
+        {**tree, "kafka": gated.site.tree["kafka"], "topics": {**tree["topics"], "control": "there-is-none"}}
+    )
+    with running(role := gated.learner(nowhere)):
+        wait_until(lambda: "a model was learned with some" in role.why_not_ready, "it says what it waits for")
+        wait_until(lambda: role._follower.read_bytes > 0, "it reads the log")  # type: ignore[union-attr]
+        assert "there is no control topic" in role.why_not_ready and "topics ensure" in role.why_not_ready
+        assert role.tick == FIRST + 39
+    with running(role := gated.learner(config)):
+        wait_folded(FIRST + 59, role)
+
+
 def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:
     """Two models in one pass hold and go on together; `accept` learns what was held."""
     config, other = gated.config(), gated.other("b")
