@@ -315,9 +315,8 @@ class LearnerRole:
         """Whether decisions on the log may be there that are not known yet: what they say must come first. Without the
         topic there are none, unless a model was learned with some.
         """
-        if self._control.is_read:
-            return False
-        return not self._control.is_settled or any(model.gate.names_decisions for model in self.models)
+        names_some = any(model.gate.names_decisions for model in self.models)
+        return not self._control.is_settled or (names_some and not self._control.is_read)
 
     @property
     def _why_decisions(self) -> str:
