@@ -31,14 +31,18 @@ def diff(
     limit: Annotated[int, typer.Option(min=0, help="Most differences to list; all are counted.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two models: their training logs tick by tick, and the digests of what they have published.
+    """Compare two models: their training logs example by example, and the digests of what they have published.
 
-    Over the ticks that both logs have, every example that only one of them has is named, and every one with another
-    label, weight, log time or other features: its partition, tick, time, and the hash of its id. Where a label differs,
-    the clicks with that id are named by topic, partition and offset, and for which model each came too late.
+    Over the ticks that both logs have, every example that only one of them has is named, with what became of its
+    impression in the other one (late, duplicate, sampled out, dead), and every one with another label, weight, log time
+    or other features: its partition, tick, time, and the hash of its id. Where a label differs, the clicks with that id
+    are named by topic, partition and offset, and for which model each came too late.
 
-    A live model and a backfill of the same span are the same but for clicks that came after the wall clock had closed
-    their tick (join.grace). For example:
+    Examples are matched by id, the n-th of one log with the n-th of the other, in whichever ticks they are: 128 MiB of
+    each partition of each log may wait for their partner. Those in other ticks are counted, and are no difference.
+
+    A live model and a backfill of the same span have the same examples but for what came after the wall clock had
+    closed its tick (docs/backfill.md, "What from and until mean"). For example:
 
     stream-learner diff ctr ctr-v2 -c model.yaml
 
@@ -60,6 +64,8 @@ def diff(
 
 def _summary(found: Found) -> str:
     parts = [f"{what}: {count}" for what, count in found["differences"].items()]
+    for name, outcomes in found["outcomes"].items():
+        parts.append(f"in {name} these are {', '.join(f'{outcome}: {count}' for outcome, count in outcomes.items())}")
     if found["digests"] == "differ":
         parts.append(f"digests of version {found['models'][0]['version']}")
     return ", ".join(parts)
@@ -83,6 +89,11 @@ def _print(found: Found) -> None:
         for name, count in found["examples_before"].items():
             if count:
                 typer.echo(f"not compared: {count_of(count, 'example')} of {name} before that")
+        if found["other_ticks"]:
+            typer.echo(f"in other ticks of the two logs: {count_of(found['other_ticks'], 'example')}")
+        for name, count in found["not_yet"].items():
+            if count:
+                typer.echo(f"not compared, since {name} has not come so far: {count_of(count, 'example')}")
     if not found["same_inputs"]:
         inputs = " and ".join(f"{m['name']} of {m['impressions']}, {m['clicks']}" for m in found["models"])
         typer.echo(f"they are not of the same input topics: {inputs}")
@@ -102,6 +113,8 @@ def _line(entry: Found) -> str:
     where = f"partition {entry['partition']} tick {entry['tick']}"
     if "id_hash" not in entry:
         return f"{where}: the same examples in another {entry['what']}"
+    if "ticks" in entry:
+        where += f" ({', '.join(f'{model} {tick}' for model, tick in entry['ticks'].items())})"
     moment = _moment(entry["log_time_ms"])
     return f"{where} {moment} id {entry['id_hash']}: {entry['what']} ({'; '.join(_values(entry))})"
 
@@ -113,6 +126,7 @@ def _values(entry: Found) -> list[str]:
         for name in ("labels", "weights", "log_times_ms")
         if name in entry
     ]
+    texts += [f"{outcome} in {model}" for model, outcome in entry.get("outcomes", {}).items()]
     if "features" in entry:
         features = entry["features"].items()
         texts.append(", ".join(f"{model} {f['count']}, {f['only_here']} only there" for model, f in features))

@@ -44,7 +44,7 @@ class Impressions(Section):
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
     )
     weight: FieldName | None = Field(
-        None, description="Field that holds the example's importance weight, a number >= 0; null means 1."
+        None, description="Field that holds the example's importance weight, a number >= 0; without it or with null, 1."
     )
     max_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         1000.0,

@@ -50,17 +50,21 @@ def join_again(site: Site, config: Config, tick: int) -> None:
         wait_until(lambda: learner.done, "the second model is done")
 
 
+def quiet_site(make_site: MakeSite) -> tuple[Site, list[list[Message]]]:
+    """A site with hardly any traffic, whose ticks the wall clock closes; and its impressions by partition."""
+    made = scenario("plain", partitions=2)
+    shown = [[Message(START_MS + 700 * n, b"%d" % n, b'{"id":"%d-%d"}' % (p, n)) for n in range(20)] for p in range(2)]
+    clicked = [[part[n]._replace(timestamp_ms=part[n].timestamp_ms + 50) for n in (0, 3, 4, 9)] for part in shown]
+    made = replace(made, impressions=shown, clicks=clicked)
+    return make_site(made, join={"close_idle": True, "grace": f"{GRACE_MS}ms"}), shown
+
+
 @pytest.fixture
 def late(make_site: MakeSite) -> tuple[Site, Config, int]:
     """A live model whose wall clock closed ticks before one click came, and the backfill that counts it; the tick up
     to which both are folded."""
-    made = scenario("plain", partitions=2)
-    s = made.settings
-    shown = [[Message(START_MS + 700 * n, b"%d" % n, b'{"id":"%d-%d"}' % (p, n)) for n in range(20)] for p in range(2)]
-    clicked = [[part[n]._replace(timestamp_ms=part[n].timestamp_ms + 50) for n in (0, 3, 4, 9)] for part in shown]
-    site = make_site(
-        replace(made, impressions=shown, clicks=clicked), join={"close_idle": True, "grace": f"{GRACE_MS}ms"}
-    )
+    site, shown = quiet_site(make_site)
+    s = site.scenario.settings
     now = [START_MS]
     with running(site.joiner(clock_ms=lambda: now[0])):
         site.produce()
@@ -137,6 +141,50 @@ def exit_code(main: Any, arguments: list[str]) -> int:
     return 0
 
 
+def test_impressions_that_the_clock_put_into_other_ticks_hide_nothing(make_site: MakeSite) -> None:
+    """1,900 impressions come after the wall clock has closed their ticks: live has them in later ones than a backfill.
+    Told are the clicks that came too late for live, and nothing else.
+    """
+    (site, shown), of_each = quiet_site(make_site), 950
+    s, first_ms = site.scenario.settings, START_MS + 15_000
+    now = [START_MS]
+    with running(site.joiner(clock_ms=lambda: now[0])):
+        site.produce()
+        end_tick = _closed_by(site, now, START_MS + 20_000 + 2 * s["window_ms"] + GRACE_MS)
+        held_back = [
+            [Message(first_ms + 10 * n, b"%d" % n, b'{"id":"later-%d-%d"}' % (p, n)) for n in range(of_each)]
+            for p in range(2)
+        ]
+        for p in range(2):
+            site.send(site.clicks, p, held_back[p][100:130])
+        for p in range(2):
+            site.send(site.impressions, p, held_back[p])
+        end_tick = _closed_by(site, now, now[0] + 10_000)
+    for p in range(2):
+        site.send(site.clicks, p, held_back[p][500 : 528 + p])
+        sentinels = [Message(now[0] + 3 * s["window_ms"], b"end", b'{"id":"end-%d"}' % n) for n in range(s["agree"])]
+        site.send(site.impressions, p, sentinels)
+        site.send(site.clicks, p, sentinels)
+    run_until_done(role(site.config, until_tick=end_tick))
+    again = second_model(site, "again", join={"close_idle": False})
+    join_again(site, again, end_tick)
+    found = compare_models(site.config, again)
+    assert found["examples"] == dict.fromkeys((site.model, again.model), 2 * (len(shown[0]) + of_each))
+    assert found["differences"] == {"label": 57}
+    assert found["other_ticks"] == 2 * of_each
+    assert {tuple(entry["labels"].values()) for entry in found["listed"]} == {(0.0, 1.0)}
+    late = [click["too_late_for"] for entry in found["listed"] for click in entry["clicks"]]
+    assert late == [[site.model]] * 57
+
+
+def _closed_by(site: Site, now: list[int], clock_ms: int) -> int:
+    """Let the joiner's clock go to this time; the last tick that is closed by it."""
+    now[0] = clock_ms
+    tick = (clock_ms - GRACE_MS) // site.config.join.tick_ms - 1
+    wait_until(lambda: site.last_tick() >= tick, "the clock has closed every tick")
+    return tick
+
+
 def test_models_of_one_log_differ_only_in_what_they_publish(make_site: MakeSite) -> None:
     """Another learning rate: the log is not compared with itself, the digests of one version differ."""
     site = joined_site(make_site, "plain")
@@ -163,15 +211,16 @@ def test_every_way_in_which_logs_differ_is_counted_and_named(make_site: MakeSite
     right["weight"][2] = 2.5
     right["log_time_ms"][7] += 1
     right["values"][3] = 4.0
-    write_log(site, site.config, {5: left, 9: written([20]), 11: written([30, 31]), 12: written([40])}, last=20)
-    write_log(site, other, {5: right, 10: written([20]), 11: written([31, 30]), 12: written([40])}, last=15)
+    write_log(site, site.config, {5: left, 9: written([20, 50]), 11: written([30, 31]), 12: written([40])}, last=20)
+    write_log(site, other, {5: right, 10: written([50, 21]), 11: written([31, 30]), 12: written([40])}, last=15)
     found = compare_models(site.config, other)
     names = site.config.model, other.model
     assert found["differences"] == {
         **{f"only_in {name}": 1 for name in names},
         **dict.fromkeys(("label", "weight", "log_time", "features", "order"), 1),
     }
-    assert found["total"] == 7
+    assert (found["total"], found["other_ticks"]) == (7, 1)
+    assert found["outcomes"] == {name: {"not known": 1} for name in names}
     assert found["spans"] == [{"partition": 0, "from_tick": 5, "until_tick": 15}]
     by_what = {entry["what"]: entry for entry in found["listed"]}
     assert {entry["tick"] for what, entry in by_what.items() if what in ("label", "weight", "features")} == {5}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stream_learner.adapters.kafka import Appender
 from stream_learner.config import Config
 from stream_learner.core.control.records import LogDecision
 from stream_learner.core.gate.decisions import Decision
@@ -19,6 +20,7 @@ from stream_learner.operations.backfill.plan import Span, make_plan
 from stream_learner.operations.backfill.progress import BackfillStatus
 from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.gate import DecisionRequest
+from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.lifecycle import Stopping
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.control.watch import ControlWatch
@@ -27,6 +29,7 @@ from tests.e2e.backfills import backfilled
 from tests.e2e.conftest import MakeSite
 from tests.e2e.gated_log import EXAMPLES, FIRST, PARTITIONS, Gated, Ticks, folded, make_gated, wait_folded, wait_held
 from tests.e2e.site import failure_of, running, wait_published, wait_until
+from tests.waiting import patience
 
 DEAD = Ticks(150, 170)
 DEAD_TICKS = range(DEAD.first, DEAD.last + 1)
@@ -180,6 +183,82 @@ def test_a_state_that_missed_a_decision_of_the_published_model_neither_leads_nor
         wait_folded(FIRST + 39, again)
         assert digests(again) == digests(first)
     assert audit(config, AuditRequest(replay=True))["checks"]["digests_again"]["status"] == "holds"
+
+
+def write_decision(gated: Gated, config: Config, first: int, last: int) -> Decision:
+    """A decision that the command would refuse."""
+    decision = Decision.make("skip", first, last, who="ann", when_ms=1, why="not through the command")
+    ControlTopic(gated.site.settings, config.control_topic).write(LogDecision(config.examples_topic, decision))
+    return decision
+
+
+def crashed(gated: Gated, config: Config) -> None:
+    """Fold 20 ticks into a checkpoint, publish 20 more, and crash before the next checkpoint."""
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 19, first)
+    kept = gated.site.folder / "kept"
+    shutil.copytree(config.state_dir, kept)
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 39, first)
+        wait_published(gated.site, config, FIRST + 39)
+    shutil.rmtree(config.state_dir)
+    kept.rename(config.state_dir)
+
+
+def test_a_decision_found_late_by_a_learner_that_crashed_before_it_said_so_is_late_for_the_next(gated: Gated) -> None:
+    """The next one begins before the decision's first tick. It goes by what is published, and says what it finds."""
+    config = gated.config(copies=False)
+    crashed(gated, config)
+    late = write_decision(gated, config, FIRST + 30, FIRST + 50)
+    gated.write(20)
+    with running(again := gated.learner(config)):
+        wait_folded(FIRST + 59, again)
+        wait_published(gated.site, config, FIRST + 59)
+        wait_until(lambda: shown_late(config) == {late.id: True}, "the learner says so")
+    assert rows(again) == {folded(config, 60).table.rows_digest}
+
+
+def test_courses_are_compared_again_before_the_first_publication_of_a_term(gated: Gated) -> None:
+    """A crash, and a decision of the published model that is gone: where the term began nothing differed."""
+    config = gated.config(copies=False)
+    ahead = write_decision(gated, config, FIRST + 25, FIRST + 29)
+    crashed(gated, config)
+    appender = Appender(gated.site.settings)
+    appender.append(config.control_topic, 0, None, key=LogDecision(config.examples_topic, ahead).key)
+    appender.flush(patience())
+    appender.close()
+    gated.write(20)
+    error = failure_of(gated.learner(config), OtherDecisions)
+    assert ahead.id in str(error)
+    shards = config.snapshots.shards
+    last = read_last_publication(gated.site.settings, gated.site.admin.offsets, config.snapshots_topic, shards)
+    assert last.model is not None and last.model.stamp.version == FIRST + 39
+
+
+def test_a_state_that_names_decisions_is_not_folded_on_without_the_control_topic(gated: Gated) -> None:
+    """There may be others by now. It says what it waits for; with the topic it goes on."""
+    config = gated.config(publish=False)
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 19, first)
+    decide(config, "skip", FIRST + 25, FIRST + 29, "a test of the shop")
+    gated.write(20)
+    with running(first := gated.learner(config)):
+        wait_folded(FIRST + 39, first)
+    gated.write(20)
+    tree = config.model_dump(mode="json", by_alias=True)
+    nowhere = Config.model_validate(
+        {**tree, "kafka": gated.site.tree["kafka"], "topics": {**tree["topics"], "control": "there-is-none"}}
+    )
+    with running(role := gated.learner(nowhere)):
+        wait_until(lambda: "a model was learned with some" in role.why_not_ready, "it says what it waits for")
+        wait_until(lambda: role._follower.read_bytes > 0, "it reads the log")  # type: ignore[union-attr]
+        assert "there is no control topic" in role.why_not_ready and "topics ensure" in role.why_not_ready
+        assert role.tick == FIRST + 39
+    with running(role := gated.learner(config)):
+        wait_folded(FIRST + 59, role)
 
 
 def test_accept_goes_on_and_several_models_hold_together(gated: Gated) -> None:

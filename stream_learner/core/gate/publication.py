@@ -36,7 +36,7 @@ from stream_learner.core.log.examples import ExampleRecord
 MINUTE_MS: Final = 60_000
 WINDOW_MS: Final = 10 * MINUTE_MS
 EVIDENCE: Final = 50.0
-"""A window has at least so many positives, found or predicted."""
+"""A window has at least so many positives, found or predicted, and so many negatives; both found, for its entropy."""
 DEVIANCE: Final = 40.0
 """Twice the log-likelihood ratio from which on a calibration is not chance: none of ten million windows has it."""
 DEVIATIONS: Final = 8.0
@@ -102,8 +102,8 @@ class Sums(NamedTuple):
 
     @property
     def evidence(self) -> float:
-        """How many positives there were, or would be by what was predicted."""
-        return max(self.label, self.prediction)
+        """How many positives there were, or would be by what was predicted; or negatives, whichever are fewer."""
+        return min(max(self.label, self.prediction), self.importance - min(self.label, self.prediction))
 
 
 class Held(NamedTuple):
@@ -358,14 +358,18 @@ def _finite(predictions: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _quality(window: Sums) -> dict[str, float]:
-    """The figures of a window for which there is enough evidence."""
+    """The figures of a window for which there is enough evidence.
+
+    The entropy is divided by that of the window's own labels. Where one label is hardly found, as among the ratings of
+    one user who likes everything, the divisor says who came by, not how good the predictions were.
+    """
     if window.label <= 0.0 and window.prediction <= 0.0:
         return {LOSS: window.loss / window.importance}
     if window.evidence < EVIDENCE:
         return {}
     found = {LOSS: window.loss / window.importance}
     rate = window.label / window.importance
-    if 0.0 < rate < 1.0:
+    if min(window.label, window.importance - window.label) >= EVIDENCE:
         base = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
         found[ENTROPY] = found[LOSS] / base
     return found

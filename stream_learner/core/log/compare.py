@@ -1,4 +1,4 @@
-"""Compares a tick of two training logs, example by example.
+"""Compares examples of two training logs, one by one.
 
 Two examples are equal if a fold cannot tell them apart: in all columns, and in their order. They are paired by the hash
 of their id; of several with one id, the first of one log with the first of the other, and so on.
@@ -6,7 +6,7 @@ of their id; of several with one id, the first of one log with the first of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,11 @@ class TickDifference:
 
 def together(records: Iterable[ExampleRecord]) -> ExampleBatch:
     """The examples of all records of a tick, in order."""
-    batches = [to_batch(record) for record in records]
+    return joined([to_batch(record) for record in records])
+
+
+def joined(batches: Sequence[ExampleBatch]) -> ExampleBatch:
+    """The examples of several batches, one after the other."""
     if not batches:
         return ExampleBatch.empty()
     starts = np.concatenate([[0], *(np.diff(batch.row_start) for batch in batches)])
@@ -60,21 +64,27 @@ def together(records: Iterable[ExampleRecord]) -> ExampleBatch:
     )
 
 
+def chosen(batch: ExampleBatch, rows: NDArray[np.int64]) -> ExampleBatch:
+    """Some examples of a batch, in the order of their indices `rows`."""
+    starts = np.concatenate([[0], np.cumsum(np.diff(batch.row_start)[rows])])
+    at = np.arange(starts[-1]) + np.repeat(batch.row_start[rows] - starts[:-1], np.diff(starts))
+    return ExampleBatch(
+        batch.log_time_ms[rows],
+        batch.id_hash[rows],
+        batch.label[rows],
+        batch.weight[rows],
+        starts,
+        batch.keys[at],
+        batch.values[at],
+    )
+
+
 def compare(first: ExampleBatch, second: ExampleBatch) -> TickDifference | None:
     """The differences between the examples of a tick in two logs; None if they are the same in the same order."""
     if all(np.array_equal(a, b) for a, b in zip(_columns(first), _columns(second), strict=True)):
         return None
-    _, rows, partners = np.intersect1d(
-        _pairing(first.id_hash), _pairing(second.id_hash), assume_unique=True, return_indices=True
-    )
-    in_order = np.argsort(rows)
-    rows, partners = rows[in_order], partners[in_order]
-    differing = {
-        "label": first.label[rows] != second.label[partners],
-        "weight": first.weight[rows] != second.weight[partners],
-        "log_time": first.log_time_ms[rows] != second.log_time_ms[partners],
-        "features": _features_differ(first, rows, second, partners),
-    }
+    rows, partners = pairs(first.id_hash, second.id_hash)
+    differing = columns_that_differ(first, rows, second, partners)
     some = np.logical_or.reduce(list(differing.values()))
     return TickDifference(
         np.setdiff1d(np.arange(len(first)), rows),
@@ -84,6 +94,29 @@ def compare(first: ExampleBatch, second: ExampleBatch) -> TickDifference | None:
         {name: column[some] for name, column in differing.items()},
         bool((np.diff(partners) < 0).any()),
     )
+
+
+def pairs(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The pairs of equal ids, the n-th of one array with the n-th of the other: indices in both, the first ones rising.
+
+    >>> pairs(np.array([7, 8, 7], np.uint64), np.array([7, 9, 8], np.uint64))
+    (array([0, 1]), array([0, 2]))
+    """
+    _, rows, partners = np.intersect1d(_pairing(first), _pairing(second), assume_unique=True, return_indices=True)
+    in_order = np.argsort(rows)
+    return rows[in_order], partners[in_order]
+
+
+def columns_that_differ(
+    first: ExampleBatch, rows: NDArray[np.int64], second: ExampleBatch, partners: NDArray[np.int64]
+) -> dict[str, NDArray[np.bool_]]:
+    """For each of `COLUMNS` whether the examples `rows` of one batch and `partners` of another differ in it."""
+    return {
+        "label": first.label[rows] != second.label[partners],
+        "weight": first.weight[rows] != second.weight[partners],
+        "log_time": first.log_time_ms[rows] != second.log_time_ms[partners],
+        "features": _features_differ(first, rows, second, partners),
+    }
 
 
 def _columns(batch: ExampleBatch) -> tuple[NDArray[np.generic], ...]:

@@ -1,28 +1,27 @@
 """The differences between two models, and the report of them.
 
-All are counted, the first ones listed. Of a tick, no more is kept than the differences that are listed.
+All are counted, the first ones listed; no more is kept than these. An example that the clock has put into another tick
+is none: it is counted as such, and its log time, which goes by its tick, is not compared.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from stream_learner.core.log.compare import COLUMNS, TickDifference, compare
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.core.log.compare import COLUMNS, columns_that_differ
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.operations.diff.click_search import ClickSearch, WantedClicks
+from stream_learner.operations.diff.matching import Examples, Paired
 
 ONLY, ORDER = "only_in", "order"
 
 Batches: TypeAlias = tuple[ExampleBatch, ExampleBatch]
-
-
-class ClickRange(NamedTuple):
-    """The clicks at offsets [start, end) of a partition."""
-
-    start: int
-    end: int
 
 
 class LabelToExplain(NamedTuple):
@@ -64,45 +63,64 @@ class Differences:
     models: tuple[ComparedModel, ComparedModel]
     limit: int
     total: int = 0
+    other_ticks: int = 0
+    """How many examples are in both logs in other ticks."""
     counts: Counter[str] = field(default_factory=Counter)
     examples: list[int] = field(default_factory=lambda: [0, 0])
     left_out: list[int] = field(default_factory=lambda: [0, 0])
+    outcomes: tuple[Counter[str], Counter[str]] = field(default_factory=lambda: (Counter(), Counter()))
+    """For each log, what became there of the impressions that are examples in the other one only."""
+    not_yet: list[int] = field(default_factory=lambda: [0, 0])
+    """For each log, how many examples of the other one are of impressions that it has not come to."""
     listed: list[dict[str, Any]] = field(default_factory=list)
     spans: list[dict[str, int]] = field(default_factory=list)
     labels: list[LabelToExplain] = field(default_factory=list)
 
-    def add(self, partition: int, tick: int, batches: Batches, clicks: tuple[ClickRange, ClickRange]) -> None:
-        """Compare the examples of a tick. clicks: of each log, the offsets [start, end) that decided its labels."""
-        for side, batch in enumerate(batches):
-            self.examples[side] += len(batch)
-        found = compare(*batches)
-        if found is None:
-            return
-        self.total += found.count
-        self._count(found)
-        where = {"partition": partition, "tick": tick}
-        for side, rows in enumerate((found.only_first, found.only_second)):
-            for row in rows[: self._room()].tolist():
-                what = {"what": f"{ONLY} {self.models[side].name}"}
-                self.listed.append({**where, **what, **self._example(side, batches[side], row)})
-        self._list_pairs(where, found, batches, clicks)
-        if found.reordered and self._room():
-            self.listed.append({**where, "what": ORDER})
+    def note_examples(self, counts: Sequence[int], *, compared: bool) -> None:
+        """Count the examples of a tick in both logs. compared: False for one before those compared."""
+        total = self.examples if compared else self.left_out
+        for side, count in enumerate(counts):
+            total[side] += count
 
-    def leave_out(self, *batches: ExampleBatch) -> None:
-        """Count the examples of a tick that is not compared."""
-        for side, batch in enumerate(batches):
-            self.left_out[side] += len(batch)
+    def add_pairs(self, partition: int, begin: int, end: int, found: Paired) -> None:
+        """Compare the pairs of which an example lies in the ticks `begin..end`, or one before and one after them."""
+        (first, second), (rows, partners) = found.examples, found.rows
+        ticks = first.places["tick"][rows], second.places["tick"][partners]
+        told = (np.maximum(*ticks) >= begin) & (np.minimum(*ticks) <= end)
+        rows, partners, ticks = rows[told], partners[told], (ticks[0][told], ticks[1][told])
+        moved = ticks[0] != ticks[1]
+        columns = columns_that_differ(first.batch, rows, second.batch, partners)
+        columns["log_time"] &= ~moved
+        differs = np.flatnonzero(np.logical_or.reduce(list(columns.values())))
+        self.other_ticks += int(moved.sum())
+        self.total += len(differs)
+        for name in COLUMNS:
+            self.counts[name] += int(columns[name].sum())
+        for at in differs[: self._room()].tolist():
+            differing = [name for name in COLUMNS if columns[name][at]]
+            self._list_pair(partition, differing, found.examples, (int(rows[at]), int(partners[at])))
+        self._add_order(partition, ticks[0][~moved], partners[~moved])
+
+    def _add_order(self, partition: int, ticks: NDArray[np.int64], partners: NDArray[np.int64]) -> None:
+        """Look for ticks whose examples have another order in the second log. Both in the order of the first one."""
+        reordered = np.unique(ticks[1:][(np.diff(ticks) == 0) & (np.diff(partners) < 0)])
+        self.total += len(reordered)
+        self.counts[ORDER] += len(reordered)
+        for tick in reordered[: self._room()].tolist():
+            self.listed.append({"partition": partition, "tick": tick, "what": ORDER})
+
+    def add_only(self, partition: int, side: int, examples: Examples, became: Sequence[str]) -> None:
+        """Take in examples that the other log does not have. became: of each, what became of its impression there."""
+        what, other = f"{ONLY} {self.models[side].name}", self.models[1 - side].name
+        self.total += len(became)
+        self.counts[what] += len(became)
+        self.outcomes[1 - side].update(became)
+        for row, outcome in enumerate(became[: self._room()]):
+            where = {"partition": partition, "tick": int(examples.places["tick"][row]), "what": what}
+            self.listed.append({**where, **self._example(side, examples.batch, row), "outcomes": {other: outcome}})
 
     def _room(self) -> int:
         return max(self.limit - len(self.listed), 0)
-
-    def _count(self, found: TickDifference) -> None:
-        for side, rows in enumerate((found.only_first, found.only_second)):
-            self.counts[f"{ONLY} {self.models[side].name}"] += len(rows)
-        for name in COLUMNS:
-            self.counts[name] += int(found.columns[name].sum())
-        self.counts[ORDER] += found.reordered
 
     def _example(self, side: int, batch: ExampleBatch, row: int) -> dict[str, Any]:
         return {
@@ -111,29 +129,29 @@ class Differences:
             "labels": {self.models[side].name: float(batch.label[row])},
         }
 
-    def _list_pairs(
-        self,
-        where: dict[str, int],
-        found: TickDifference,
-        batches: Batches,
-        clicks: tuple[ClickRange, ClickRange],
+    def _list_pair(
+        self, partition: int, differing: list[str], both: tuple[Examples, Examples], pair: tuple[int, int]
     ) -> None:
-        names = [model.name for model in self.models]
-        for i, pair in enumerate(zip(found.first[: self._room()].tolist(), found.second.tolist(), strict=False)):
-            differing = [name for name in COLUMNS if found.columns[name][i]]
-            entry: dict[str, Any] = {**where, "what": ", ".join(differing), **self._example(0, batches[0], pair[0])}
-            for column, of in (("label", "labels"), ("weight", "weights"), ("log_time", "log_times_ms")):
-                if column in (*differing, "label"):
-                    name = "log_time_ms" if column == "log_time" else column
-                    values = [getattr(batch, name)[row].item() for batch, row in zip(batches, pair, strict=True)]
-                    entry[of] = dict(zip(names, values, strict=True))
-            if "features" in differing:
-                entry["features"] = _features(names, batches, pair)
-            self.listed.append(entry)
-            if "label" in differing:
-                self._want_clicks(entry, int(batches[0].id_hash[pair[0]]), clicks)
+        names, batches = [model.name for model in self.models], (both[0].batch, both[1].batch)
+        places = [one.places[row] for one, row in zip(both, pair, strict=True)]
+        ticks = [int(place["tick"]) for place in places]
+        entry: dict[str, Any] = {"partition": partition, "tick": ticks[0], "what": ", ".join(differing)}
+        if ticks[0] != ticks[1]:
+            entry["ticks"] = dict(zip(names, ticks, strict=True))
+        entry |= self._example(0, batches[0], pair[0])
+        for column, of in (("label", "labels"), ("weight", "weights"), ("log_time", "log_times_ms")):
+            if column in (*differing, "label"):
+                name = "log_time_ms" if column == "log_time" else column
+                values = [getattr(batch, name)[row].item() for batch, row in zip(batches, pair, strict=True)]
+                entry[of] = dict(zip(names, values, strict=True))
+        if "features" in differing:
+            entry["features"] = _features(names, batches, pair)
+        self.listed.append(entry)
+        if "label" in differing:
+            clicks = [(int(place["clicks_begin"]), int(place["clicks_end"])) for place in places]
+            self._want_clicks(entry, int(batches[0].id_hash[pair[0]]), clicks)
 
-    def _want_clicks(self, entry: dict[str, Any], id_hash: int, clicks: tuple[ClickRange, ClickRange]) -> None:
+    def _want_clicks(self, entry: dict[str, Any], id_hash: int, clicks: list[tuple[int, int]]) -> None:
         """Note which clicks to look for: in one topic all that either log had read, in two what each had read."""
         topics = [model.clicks for model in self.models]
         begins, ends = zip(*clicks, strict=True)
@@ -171,6 +189,13 @@ class Differences:
             "examples": {model.name: count for model, count in zip(self.models, self.examples, strict=True)},
             "examples_before": {model.name: count for model, count in zip(self.models, self.left_out, strict=True)},
             "differences": differences,
+            "outcomes": {
+                model.name: dict(outcomes)
+                for model, outcomes in zip(self.models, self.outcomes, strict=True)
+                if outcomes
+            },
+            "other_ticks": self.other_ticks,
+            "not_yet": {model.name: count for model, count in zip(self.models, self.not_yet, strict=True)},
             "total": self.total,
             "listed": self.listed,
             "digests": digests,

@@ -1,28 +1,29 @@
-"""`diff`: two models compared, their training logs tick by tick, and what they have published.
+"""`diff`: two models compared, their training logs example by example, and what they have published.
 
 The report says where the models part, and which clicks made the difference. The comparison changes nothing, joins no
-group, and holds no more than a tick of each log in memory.
+group, and holds no more in memory than a tick of each log and the examples that wait for their partner (`matching`).
 
 1. Look up what each model has published: the log it was folded from, its inputs, its version and digest.
-2. Partition by partition, read both logs by rule R, and compare tick by tick, over the ticks that both have.
+2. Partition by partition, read both logs by rule R, and compare the examples of the ticks that both have: the n-th of
+   an id in one log with the n-th in the other, also where it lies in a tick before or after these.
 3. For labels that differ, find the clicks of the example's id, as far as either log had read them for the tick.
 4. If both have published the same version, compare the digests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
-from stream_learner.core.log.compare import together
-from stream_learner.core.log.examples import ExampleBatch
-from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotFound, PartitionCountsDiffer
 from stream_learner.operations.diff.click_search import ClickSearch
-from stream_learner.operations.diff.differences import ClickRange, ComparedModel, Differences
+from stream_learner.operations.diff.differences import ComparedModel, Differences
+from stream_learner.operations.diff.log_walk import NO_END, NOT_KNOWN, LogWalk
+from stream_learner.operations.diff.matching import WAITING_BYTES, Examples, Matching
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
@@ -30,7 +31,7 @@ from stream_learner.wording import count_of
 if TYPE_CHECKING:
     from stream_learner.config import Config
 
-NO_END = 1 << 62
+NOT_YET, GIVEN_UP = "not yet", "waited for in vain"
 
 
 def compare_models(
@@ -85,52 +86,6 @@ def _published(plain: ComparedModel, last: LastPublication) -> ComparedModel:
     )
 
 
-class _Walk:
-    """Walks one partition of a log from one tick with examples to the next.
-
-    head: the tick to be compared next, None after the last. before: the first click that had not expired when the mark
-    before the head was written. first: the first tick seen. passed: the last one.
-    """
-
-    def __init__(self, ticks: Iterator[AcceptedTick]) -> None:
-        self._ticks = ticks
-        self._first_click = 0
-        self.head: AcceptedTick | None = None
-        self.before = 0
-        self.first = NO_END
-        self.passed = -1
-        self.advance()
-
-    def advance(self) -> None:
-        """Go on to the next tick with examples."""
-        self.head = None
-        for tick in self._ticks:
-            self.first = min(self.first, tick.mark.first_tick)
-            self.passed = tick.mark.last_tick
-            self.before, self._first_click = self._first_click, tick.mark.first_click
-            if tick.records:
-                self.head = tick
-                return
-
-    @property
-    def head_tick(self) -> int:
-        """The tick of the head, `NO_END` without one."""
-        return NO_END if self.head is None else self.head.mark.last_tick
-
-    def examples(self, tick: int) -> ExampleBatch:
-        """The examples of a tick that is not before the head."""
-        return together(r for _, r in self.head.records) if self.head and self.head_tick == tick else _NOTHING
-
-    def clicks_of(self, tick: int) -> ClickRange:
-        """The clicks that decided the labels of a tick, none if this log has no such tick."""
-        if self.head is None or self.head_tick != tick:
-            return ClickRange(0, 0)
-        return ClickRange(self.before, self.head.mark.click_cursor)
-
-
-_NOTHING = ExampleBatch.empty()
-
-
 def _compare_logs(
     config: Config,
     settings: KafkaSettings,
@@ -150,13 +105,15 @@ def _compare_logs(
         )
     _, clicks = config.event_specs()
     search = ClickSearch(settings, admin.offsets, clicks)
-    begin = max(_begun(settings, admin, found[topic]) for topic in topics) if from_tick is None else from_tick
+    begun = max(_begun(settings, admin, found[topic]) for topic in topics)
+    begin = begun if from_tick is None else from_tick
     for partition in range(counts[0]):
         with (
             closing(accepted_ticks(settings, admin.offsets, topics[0], partition)) as first,
             closing(accepted_ticks(settings, admin.offsets, topics[1], partition)) as second,
         ):
-            _compare_partition(partition, _Walk(first), _Walk(second), differences, begin, until_tick)
+            walks = (LogWalk(first), LogWalk(second))
+            _compare_partition(partition, walks, differences, min(begun, begin), begin, until_tick)
         differences.find_clicks(search, partition)
     if not differences.spans:
         raise NotFound(
@@ -181,23 +138,88 @@ def _begun(settings: KafkaSettings, admin: Admin, log: TopicInfo) -> int:
 
 
 def _compare_partition(
-    partition: int, first: _Walk, second: _Walk, differences: Differences, from_tick: int, until_tick: int
+    partition: int,
+    walks: tuple[LogWalk, LogWalk],
+    differences: Differences,
+    match_from: int,
+    from_tick: int,
+    until_tick: int,
 ) -> None:
-    begin = max(first.first, second.first, from_tick)
+    """Compare the ticks that both logs have, from `from_tick` on; examples are paired from `match_from` on."""
+    comparison = _Comparison(partition, walks, differences, max(*(walk.first for walk in walks), from_tick))
+    match_from = max(*(walk.first for walk in walks), match_from)
     while True:
-        tick = min(first.head_tick, second.head_tick)
         # A log that has ended says nothing of the ticks after its last one.
-        ended = min([walk.passed for walk in (first, second) if walk.head is None], default=NO_END)
+        ended = min([walk.passed for walk in walks if walk.head is None], default=NO_END)
+        tick = min(walk.head_tick for walk in walks)
         if tick > min(ended, until_tick) or tick == NO_END:
             break
-        if tick >= begin:
-            batches = first.examples(tick), second.examples(tick)
-            differences.add(partition, tick, batches, (first.clicks_of(tick), second.clicks_of(tick)))
-        else:
-            differences.leave_out(first.examples(tick), second.examples(tick))
-        for walk in (first, second):
-            if walk.head_tick == tick:
-                walk.advance()
-    end = min(first.passed, second.passed, until_tick)
-    if begin <= end:
-        differences.spans.append({"partition": partition, "from_tick": begin, "until_tick": end})
+        comparison.take(tick, matched=tick >= match_from)
+    end = min(*(walk.passed for walk in walks), until_tick)
+    if comparison.begin <= end:
+        comparison.finish(end)
+        differences.spans.append({"partition": partition, "from_tick": comparison.begin, "until_tick": end})
+
+
+class _Comparison:
+    """Compares one partition of two logs, tick by tick."""
+
+    def __init__(self, partition: int, walks: tuple[LogWalk, LogWalk], differences: Differences, begin: int) -> None:
+        """begin: the first tick to compare. Examples before it are looked at where their partners are not."""
+        self.begin, self._end = begin, NO_END
+        self._partition, self._walks, self._differences = partition, walks, differences
+        self._matching = Matching()
+        models = differences.models
+        self._of_one_topic = models[0].impressions == models[1].impressions
+
+    def take(self, tick: int, *, matched: bool) -> None:
+        """Take a tick of both logs. matched: whether its examples are looked at."""
+        found = [walk.take(tick) for walk in self._walks]
+        self._differences.note_examples([len(one.places) for one in found], compared=tick >= self.begin)
+        if matched:
+            self._add(found)
+
+    def finish(self, end: int) -> None:
+        """Find the partners that lie beyond `end`, the last tick to compare; then who has none is in one log only."""
+        self._pair()
+        self._end, room = end, WAITING_BYTES
+        while room > 0 and self._some_wait and (tick := min(walk.head_tick for walk in self._walks)) < NO_END:
+            found = [walk.take(tick) for walk in self._walks]
+            self._add(found)
+            room -= sum(one.bytes for one in found)
+        self._pair()
+        for side in (0, 1):
+            self._tell_only(side, self._matching.waiting(side), NOT_YET)
+
+    @property
+    def _some_wait(self) -> bool:
+        waiting = [self._matching.waiting(side).places["tick"] for side in (0, 1)]
+        return any((ticks >= self.begin).any() for ticks in waiting)
+
+    def _add(self, found: list[Examples]) -> None:
+        for side, examples in enumerate(found):
+            self._matching.add(side, examples)
+        if self._matching.is_due:
+            self._pair()
+
+    def _pair(self) -> None:
+        paired = self._matching.pair()
+        self._differences.add_pairs(self._partition, self.begin, self._end, paired)
+        for side, examples in enumerate(paired.given_up):
+            self._tell_only(side, examples, GIVEN_UP)
+
+    def _tell_only(self, side: int, examples: Examples, if_not_come: str) -> None:
+        """Tell the examples of compared ticks that have no partner, and what became of them in the other log.
+
+        if_not_come: the outcome where it has not come so far; those that it has `NOT_YET` come to are only counted.
+        """
+        ticks = examples.places["tick"]
+        examples = examples.chosen(np.flatnonzero((ticks >= self.begin) & (ticks <= self._end)))
+        became = [NOT_KNOWN] * len(examples.places)
+        if self._of_one_topic:
+            ranges = examples.places[["impressions_begin", "impressions_end"]].tolist()
+            became = [self._walks[1 - side].outcome(*offsets) or if_not_come for offsets in ranges]
+        come_to = np.array([outcome != NOT_YET for outcome in became], np.bool_)
+        self._differences.not_yet[1 - side] += int((~come_to).sum())
+        told = [outcome for outcome in became if outcome != NOT_YET]
+        self._differences.add_only(self._partition, side, examples.chosen(np.flatnonzero(come_to)), told)

@@ -13,7 +13,9 @@ from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.core.log.marks import TickCounts
 
 LEAST_RECORDS = 1_000
-"""The shares of an input are judged, and counted anew, after so many of its records."""
+"""A share is judged, and counted anew, after so many records of its input."""
+LEAST_FOUND = 50
+"""To be over, a share is judged by so many records that those of a share at the bound would be this many."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class _Bound:
     side: Literal["impressions", "clicks"]
     outcome: str
     limit: float
+
+    @property
+    def least_to_end(self) -> float:
+        """A share that was said is judged, and counted anew, after so many records of its input."""
+        return max(LEAST_RECORDS, LEAST_FOUND / self.limit)
 
 
 _BOUNDS = (
@@ -37,37 +44,34 @@ _BOUNDS = (
 
 
 class ShareWatch:
-    """Logs it when a share is above its bound, and with the next records when it is not any more."""
+    """Logs it when a share is above its bound, and when it is at most half of that: a share near its bound is above and
+    below it by chance.
+    """
 
     def __init__(self, log: Logger) -> None:
         self._log = log
-        self._counts: dict[str, Counter[str]] = {"impressions": Counter(), "clicks": Counter()}
+        self._counts = {bound: Counter[str]() for bound in _BOUNDS}
         self._said: set[_Bound] = set()
 
     def note(self, counts: TickCounts) -> None:
         """Take the counts of a mark."""
         impressions, clicks = counts.impressions, counts.clicks
         known = clicks.matched + clicks.duplicates + clicks.orphans + clicks.late + clicks.dead
-        for side, found, records in (("impressions", impressions, impressions.read), ("clicks", clicks, known)):
-            total = self._counts[side]
-            total.update(records=records, duplicates=found.duplicates, dead=found.dead, late=found.late)
-            if total["records"] >= LEAST_RECORDS:
-                self._judge(side, total)
+        for bound, total in self._counts.items():
+            is_click = bound.side == "clicks"
+            found = getattr(clicks if is_click else impressions, bound.outcome)
+            total.update(records=known if is_click else impressions.read, found=found)
+            if total["records"] >= (bound.least_to_end if bound in self._said else LEAST_RECORDS):
+                self._judge(bound, total["found"] / total["records"])
                 total.clear()
 
-    def _judge(self, side: str, total: Counter[str]) -> None:
-        for bound in _BOUNDS:
-            if bound.side != side:
-                continue
-            share = total[bound.outcome] / total["records"]
-            if (share > bound.limit) == (bound in self._said):
-                continue
-            if share > bound.limit:
-                self._said.add(bound)
-                self._log.warning(bound.event, input=side, share=round(share, 3))
-            else:
-                self._said.discard(bound)
-                self._log.info(f"{bound.event}_no_more", input=side, share=round(share, 3))
+    def _judge(self, bound: _Bound, share: float) -> None:
+        if bound not in self._said and share > bound.limit:
+            self._said.add(bound)
+            self._log.warning(bound.event, input=bound.side, share=round(share, 3))
+        elif bound in self._said and share <= bound.limit / 2:
+            self._said.discard(bound)
+            self._log.info(f"{bound.event}_no_more", input=bound.side, share=round(share, 3))
 
 
 class BehindWatch:

@@ -76,6 +76,9 @@ class ModelGate:
         self._applied: dict[str, Decision] = {}
         self._applied_at: dict[str, int] = {}
         self._late: set[str] = set()
+        self._published_at: dict[str, int] = {}
+        self._published = -1
+        """The decisions that the last version was learned with, each with its first tick, and that version."""
         self._known: Decisions | None = None
         self._counting = Decisions()
         self.left_out = 0
@@ -107,12 +110,19 @@ class ModelGate:
         """The field of the model record by which `check_course` knows a model learned with other decisions."""
         return {"decisions": sorted(self._applied_at.items())} if self._applied_at else {}
 
+    @property
+    def names_decisions(self) -> bool:
+        """Whether this state, or the last version, was learned where there were decisions."""
+        return bool(self._applied or self._late or self._published_at)
+
     def check_course(self, published: Mapping[str, Any], version: int) -> None:
         """Compare with what was published. Raises OtherDecisions where the model was learned with other decisions.
 
-        published: the content of the model record of a version.
+        published: the content of the model record of a version. Up to that version the fold goes on as it says: the
+        learner that published it may have found a decision too late, and ended before it could say so.
         """
         theirs = {str(name): int(tick) for name, tick in published.get("decisions", ())}
+        self._published_at, self._published = theirs, version
         differing = other_course(self._applied_at, theirs, min(version, self._taken_tick))
         if differing:
             raise OtherDecisions(
@@ -156,7 +166,7 @@ class ModelGate:
         """
         if self._judged is None or self._judged[0] != tick:
             self._judged = tick, None if self._gate is None else self._gate.judge(tick, coming, predict)
-        verdict, decision = self._judged[1], self._counting_of(known).at(tick)
+        verdict, decision = self._judged[1], self._decision_at(tick, known)
         self._ruled = tick, self._ruling(tick, verdict, decision), decision
         return self._ruled[1] is not Ruling.HOLD
 
@@ -245,10 +255,21 @@ class ModelGate:
             self._counting = Decisions(one for one in (*known, *self._applied.values()) if one.id not in self._late)
         return self._counting
 
+    def _decision_at(self, tick: int, known: Decisions) -> Decision | None:
+        """The decision that counts for a tick. Of a tick that is published, only those that it was learned with do."""
+        found = self._counting_of(known).at(tick)
+        while found is not None and tick <= self._published and found.id not in {*self._published_at, *self._applied}:
+            self._leave_out(found)
+            self._known = None
+            found = self._counting_of(known).at(tick)
+        return found
+
     def _check_time(self, decision: Decision) -> None:
         """Leave out a decision whose first tick is folded already, unless it took effect then."""
-        if decision.from_tick > self._taken_tick or decision.id in self._applied or decision.id in self._late:
-            return
+        if decision.from_tick <= self._taken_tick and decision.id not in {*self._applied, *self._late}:
+            self._leave_out(decision)
+
+    def _leave_out(self, decision: Decision) -> None:
         self._late.add(decision.id)
         self._metrics.inc(names.LEARNER_GATE_DECISIONS, outcome="late")
         self._log.warning("gate_decision_late", tick=self._taken_tick, **_said(decision), action=TOO_LATE)

@@ -9,9 +9,9 @@ state, and must initialise them only when it is its turn: a load that fails must
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo, TransactionalPublisher
 from stream_learner.adapters.telemetry import metric_names as names
@@ -114,6 +114,8 @@ class Leadership:
         self._admin: Admin | None = None
         self._checkpoints: Checkpoints | None = None
         self._again_at_s = 0.0
+        self._to_check: tuple[Mapping[str, Any], int] | None = None
+        """The version that the next publication goes on from: its model record, and its number; None once checked."""
 
     def connect(self, admin: Admin) -> int | None:
         """Begin to connect the publishers. Fences nobody.
@@ -201,8 +203,10 @@ class Leadership:
             published = () if last.model is None else spans_of(last.model.content)
             checkpoints.follow_rewinds(published, tick, self._config.snapshots_topic)
             has_gone_back = len(checkpoints.rewinds) > len(published)
+            self._to_check = None
             if last.model is not None and not has_gone_back:
-                self._gate.check_course(last.model.content, last.model.stamp.version)
+                self._to_check = last.model.content, last.model.stamp.version
+                self._gate.check_course(*self._to_check)
             return has_gone_back
 
         config, sizes = self._config, RecordSizes(self._admin, self._log)
@@ -265,6 +269,15 @@ class Leadership:
 
     def _show(self, *, leads: bool) -> None:
         self._metrics.set(names.LEARNER_LEADS, float(leads))
+
+    def check_course(self) -> None:
+        """Before a publication: compare the decisions with those of the version that was published when the term began.
+
+        The state was compared then; but what it has folded since, up to that version, was not. Raises OtherDecisions.
+        """
+        if self._to_check is not None:
+            self._gate.check_course(*self._to_check)
+            self._to_check = None
 
     def check_copies(self) -> None:
         """Raise Fenced if another process copies the checkpoints of this model."""

@@ -65,8 +65,8 @@ class PublicationSchedule:
     def publish_when_due(self, tick: int, checkpoints: Checkpoints, *, at_end: bool) -> None:
         """Publish the model as of `tick` if the interval is over; at once at the end.
 
-        at_end: whether all is folded that was to be. Raises Fenced, and ConfigError where the end was folded from
-        examples with other features than those configured.
+        at_end: whether all is folded that was to be. Raises Fenced, OtherDecisions, and ConfigError where the end was
+        folded from examples with other features than those configured.
         """
         self._look(tick)
         if at_end and self._other_features:
@@ -91,7 +91,7 @@ class PublicationSchedule:
         return bool(self._gate.trouble)
 
     def finish(self, tick: int, checkpoints: Checkpoints) -> None:
-        """Publish the model as of `tick`, if it is allowed. Raises Fenced."""
+        """Publish the model as of `tick`, if it is allowed. Raises Fenced, OtherDecisions."""
         self._look(tick)
         self._publish(tick, checkpoints)
 
@@ -131,6 +131,7 @@ class PublicationSchedule:
             return
         if not term.publication.may_publish(tick):
             return
+        self._leadership.check_course()
         if not self._gate.lets(tick, checkpoints.learner, term.publication.version):
             return
         try:

@@ -120,6 +120,7 @@ class LearnerRole:
         self._reported_s = time.monotonic()
         self._outage = BrokerOutage(self._log, "log_unreachable", "log_reachable")
         self._log_wait = LogWait(self._log, configs[0].join.tick_ms)
+        self._said_awaits = False
 
     @property
     def learner(self) -> Learner:
@@ -149,7 +150,7 @@ class LearnerRole:
         if self._outage.since_s is not None:
             return "the learner cannot read the training log"
         if self._awaits_decisions:
-            return f"the learner has not read the decisions in {self._control.topic}"
+            return f"the learner has not read the decisions in {self._control.topic}{self._why_decisions}"
         trouble = "; ".join(model.trouble for model in self.models if model.trouble)
         if trouble:
             return trouble
@@ -282,6 +283,7 @@ class LearnerRole:
         """Fold ticks that every partition has passed, for a bounded time."""
         assert self._follower is not None
         if self._awaits_decisions:
+            self._say_awaits()
             return False
         until_s = time.monotonic() + FOLD_FOR_S
         folded = False
@@ -310,8 +312,24 @@ class LearnerRole:
 
     @property
     def _awaits_decisions(self) -> bool:
-        """Whether decisions on the log may be there that are not known yet: what they say must come first."""
-        return not self._control.is_settled
+        """Whether decisions on the log may be there that are not known yet: what they say must come first. Without the
+        topic there are none, unless a model was learned with some.
+        """
+        names_some = any(model.gate.names_decisions for model in self.models)
+        return not self._control.is_settled or (names_some and not self._control.is_read)
+
+    @property
+    def _why_decisions(self) -> str:
+        """Why a topic that cannot be read keeps the learner from folding, "" while it may still be read."""
+        problem = self._control.problem
+        return "" if problem is None else f", and a model was learned with some: {problem}. {problem.action}"
+
+    def _say_awaits(self) -> None:
+        """Log once that the fold waits for a control topic that cannot be read."""
+        problem = self._control.problem
+        if problem is not None and not self._said_awaits:
+            self._said_awaits = True
+            self._log.error("decisions_not_read", tick=self.tick, reason=str(problem), action=problem.action)
 
     @property
     def _is_held(self) -> bool:

@@ -13,6 +13,8 @@ import pytest
 from stream_learner.core.gate import publication
 from stream_learner.core.gate.publication import (
     CALIBRATION,
+    ENTROPY,
+    LOSS,
     RESERVOIR,
     Limits,
     PublicationGate,
@@ -166,6 +168,36 @@ def test_a_limit_is_the_widest_of_its_parts_and_never_beyond_the_most() -> None:
     assert usual.limit(Limits(1.1, 1.5)) == 2.5
     assert usual.limit(Limits(3.0, 0.0), scale=2.0) == 6.0
     assert usual.limit(Limits(3.0, 0.0, most=4.0), scale=2.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("found", "of", "predicted", "held"),
+    [
+        (65, 77, 58.0, False),
+        (95, 97, 80.0, False),
+        (17, 211, 51.0, False),
+        (65, 130, 60.0, True),
+        (150, 200, 140.0, True),
+    ],
+)
+def test_entropy_is_held_only_where_both_labels_were_found(
+    found: float, of: float, predicted: float, held: bool
+) -> None:
+    """Ten minutes of one user who likes everything, or nothing: by what they end with, the best constant is better than
+    any model. Their loss is what is usual; only the entropy that it is divided by is not. With as many of both labels
+    as make a figure, the same entropy is held.
+    """
+    gate, rate = PublicationGate(tick_ms=TICK_MS), found / of
+    usual = {ENTROPY: [1.008, 0.01, 10], LOSS: [0.6, 0.01, 10], CALIBRATION: [0.0, 0.0, 10]}
+    gate.restore({**stored(gate), "usual": usual})
+    loss = -1.498 * (rate * math.log(rate) + (1.0 - rate) * math.log(1.0 - rate)) * of
+    before = Sums(1e4, 5e3, 5e3, 6e3)
+    gate.judge(1, before, [])
+    verdict = gate.judge(
+        1 + 10 * MINUTE, Sums(*(a + b for a, b in zip(before, (of, found, predicted, loss), strict=True))), []
+    )
+    assert (verdict is not None and verdict.bound == ENTROPY) == held
+    assert verdict is None or verdict.limit == pytest.approx(1.26)
 
 
 @pytest.mark.parametrize("predicted", [5.0, 15.0, 25.0, 60.0])

@@ -3,6 +3,8 @@ end."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -64,6 +66,23 @@ def test_it_is_said_once_and_its_end_too() -> None:
         ("many_duplicates", "impressions", 0.5),
     ]
     assert said(bad, clicks(1_000), good, clicks(1_000)) == [("many_duplicates", "impressions", 0.25)]
+
+
+@pytest.mark.parametrize("records", [100, 1_000, 20_000])
+def test_a_steady_share_at_its_bound_is_said_once(records: int) -> None:
+    """One late impression in a hundred, by chance a few more or fewer to a mark: no line says that it is over."""
+    rng = random.Random(records)
+    late = [sum(rng.random() < 0.01 for _ in range(records)) for _ in range(600_000 // records)]
+    assert [event for event, *_ in said(*(impressions(records - n, late=n) for n in late))] == ["many_late"]
+
+
+def test_a_share_is_over_at_half_its_bound() -> None:
+    """By five thousand records where the bound is one in a hundred: of a thousand, chance would decide."""
+    begins, half, more = impressions(980, late=20), impressions(995, late=5), impressions(994, late=6)
+    over = ("many_late_no_more", "impressions", 0.005)
+    assert said(begins, *[half] * 4)[1:] == []
+    assert said(begins, *[half] * 5)[1:] == [over]
+    assert said(begins, *[half] * 4, more)[1:] == []
 
 
 def test_being_behind_is_said_once_with_the_worst_partition() -> None:

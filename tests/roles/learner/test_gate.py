@@ -257,6 +257,7 @@ def test_a_state_with_other_decisions_than_the_published_model_is_refused(world:
     other = World(tmp_path / "other")
     other.fold_from(1, 4)
     other.model.gate.check_course(with_it, 10)
+    other.again()  # what it would have to follow is not known to it
     other.control.decide("accept", 5, 10)
     other.fold_from(5)
     with pytest.raises(OtherDecisions):
