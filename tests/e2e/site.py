@@ -206,6 +206,10 @@ class Site:
         """The last tick that every partition has closed."""
         return min(log.last_tick for log in self.logs())
 
+    def stream_tick(self) -> int:
+        """The last tick of stream time whose windows every partition has closed, -1 for none."""
+        return min(log.marks[-1].stream_tick if log.marks else -1 for log in self.logs())
+
     @property
     def end_tick(self) -> int:
         """The last tick that log time closes, in all partitions: the sentinel of the clicks comes in the next one."""

@@ -24,7 +24,7 @@ CLICK_DELAY_MS = 300_000
 def test_old_events_at_sixty_times_their_speed_keep_their_clicks(make_site: MakeSite) -> None:
     """A month old, a minute of them a second, the click of an impression five minutes later; then nothing more."""
     made = scenario("plain", partitions=1).with_settings(window_ms=WINDOW_MS, tick_ms=1_000, skew_ms=0, dedupe_ms=0)
-    closing = {"close_idle": True, "grace": "1s"}
+    closing = {"close_idle": True, "grace": "1s", "idle_after": "1m"}
     site = make_site(replace(made, impressions=[[]], clicks=[[]]), join=closing)
     clock, sent = [NOW_MS], [0]
     joiner = site.joiner(clock_ms=lambda: clock[0])
@@ -39,7 +39,7 @@ def test_old_events_at_sixty_times_their_speed_keep_their_clicks(make_site: Make
                 sent[0] += 1
             wait_until(lambda: _read(joiner, "click") >= sent[0], f"clicks of step {step} are read")
             clock[0] += 60_000 // SPEED
-        assert site.last_tick() < NOW_MS // 1000 - 86_400
+        assert site.stream_tick() < NOW_MS // 1000 - 86_400
         clock[0] += 61_000
         # The last impressions are read only now, when the clicks have been quiet for a minute, and are as old as that.
         wait_until(lambda: _read(joiner, "impression") >= STEPS, "all impressions are read")
@@ -56,7 +56,8 @@ def test_old_events_that_were_produced_first_keep_their_clicks(make_site: MakeSi
     impressions = [_event(at[step], step) for step in range(STEPS)]
     clicks = [_event(at[step] + CLICK_DELAY_MS, step) for step in range(STEPS)]
     site = make_site(
-        replace(made, impressions=[impressions], clicks=[clicks]), join={"close_idle": True, "grace": "1s"}
+        replace(made, impressions=[impressions], clicks=[clicks]),
+        join={"close_idle": True, "grace": "1s", "idle_after": "1m"},
     )
     site.produce()
     clock = [NOW_MS]

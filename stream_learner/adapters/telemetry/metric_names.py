@@ -135,7 +135,8 @@ JOINER_UNREAD = _gauge(
 )
 JOINER_HELD = _gauge(
     "joiner_held",
-    "1 while no click comes although impressions go on, and the wall clock closes no tick; see join.hold_on_silence.",
+    "Partitions in which no click comes although impressions go on, and the clock closes no window; see "
+    "join.hold_on_silence.",
 )
 JOINER_HEADROOM = _gauge(
     "joiner_retention_headroom_seconds",
