@@ -249,12 +249,12 @@ class _Run:
 
         return give_back
 
-    def _change_credentials(self, step: Step) -> Callable[[], None]:
-        """Change a secret, and leave the process no files for the clients that it makes anew."""
+    def _change_credentials(self, step: Step) -> Callable[[], None] | None:
+        """Change a secret, and leave a process that joins no files for the clients that it makes anew."""
         self._fleet.change_secret(step.slot)
         process = self._fleet.slots[step.slot].process
-        if process is None:
-            return lambda: None
+        if process is None or process.seen_s("assigned") is None:  # one that starts could not load the program
+            return None
         process.limit_files()
         return process.free_files
 
