@@ -2,7 +2,8 @@
 
 16 partitions, on a broker that holds events and a model, with nothing new in any input. The joiner closes a tick of one
 second by the clock in each partition, the learner folds and publishes them. Python's loop, librdkafka's threads and the
-probes' server are all in the figure; a role that answers over HTTP is not asked anything.
+probes' server are all in the figure; a role that answers over HTTP is not asked anything. A joiner of another model has
+impressions that wait for clicks, which do not come.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_loop import Site, kafka
+from confluent_kafka import Producer
+
+from benchmarks.bench_loop import START_MS, Site, kafka
 from benchmarks.bench_start import (
     first_answer,
     learn_something,
@@ -27,6 +30,9 @@ from tests.cli_e2e.world import free_port
 ROLES = ("join", "learn", "score", "serve")
 PARTITIONS = 16
 SETTINGS = ("join.close_idle=true", "join.idle_after=1s", "join.grace=2s")
+WAITING = "join: impressions wait"
+IMPRESSIONS = 40_000
+"""Impressions that wait, some minutes of them."""
 SETTLE_S = 10.0
 """How long the roles run before they are measured: until the clock has closed every old tick."""
 
@@ -35,12 +41,14 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """A row for each role."""
     seconds = 20.0 if quick else 60.0
     with kafka() as bootstrap, tempfile.TemporaryDirectory(prefix="bench-idle-") as name, ExitStack() as stack:
-        site = Site(bootstrap, Path(name), partitions=PARTITIONS)
+        site, waiting = (Site(bootstrap, Path(name), partitions=PARTITIONS) for _ in range(2))
         learn_something(site)
+        _show(waiting)
         processes = {}
-        for role in ROLES:
+        for role in (*ROLES, WAITING):
             port = free_port()
-            process = processes[role] = stack.enter_context(role_process(role, site, port, SETTINGS))
+            of = role_process("join", waiting, port) if role == WAITING else role_process(role, site, port, SETTINGS)
+            process = processes[role] = stack.enter_context(of)
             if role == "score":
                 first_answer(process)
             else:
@@ -56,6 +64,16 @@ def run(quick: bool) -> list[dict[str, Any]]:
         ]
 
 
+def _show(site: Site) -> None:
+    """Impressions without clicks."""
+    producer = Producer({"bootstrap.servers": site.settings.bootstrap})
+    for number in range(IMPRESSIONS):
+        shown = b'{"id":"waits-%d"}' % number
+        producer.produce(site.inputs[0], shown, partition=number % PARTITIONS, timestamp=START_MS + 5 * number)
+    assert producer.flush(60) == 0
+
+
 def _row(role: str, share: float, seconds: float) -> dict[str, Any]:
     note = f"{PARTITIONS} quiet partitions, {seconds:.0f} s"
-    return {"name": f"{role}: idle", "value": round(100 * share, 2), "unit": "% of a core", "note": note}
+    name = role if role == WAITING else f"{role}: idle"
+    return {"name": name, "value": round(100 * share, 2), "unit": "% of a core", "note": note}

@@ -190,7 +190,9 @@ def serving(figures: Figures) -> str:
 def rest(figures: Figures) -> str:
     start, rows = figures.rows("start"), []
     for name, (share, _, _) in figures.rows("idle").items():
-        role = name.partition(":")[0]
+        role, _, what = name.partition(": ")
+        if what != "idle":
+            continue
         seconds = [
             start[f"{role}: {what}"][0]
             for what in ("processor time of that", "exec to ready, warm", "processor time of a first start")

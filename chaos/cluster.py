@@ -9,7 +9,7 @@ import json
 import signal
 from types import TracebackType
 
-from confluent_kafka import KafkaException
+from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from chaos.proxy import HOST, Mode, Network, Proxy
@@ -93,6 +93,11 @@ class Cluster:
     def wake(self, node: int) -> None:
         """Continue a broker with SIGCONT."""
         self._broker.nodes[node - 1].signal(signal.SIGCONT)
+
+    def lead_as_preferred(self) -> None:
+        """Have each partition led by the first of its replicas, where that one is in sync; without waiting."""
+        self._electing = self._admin()
+        self._electing.elect_leaders(ElectionType.PREFERRED)
 
     def heal(self) -> None:
         """Open every proxy, wake and restart every broker."""

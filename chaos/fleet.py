@@ -109,10 +109,23 @@ class Fleet:
     def _write_config(self, name: str, sections: Mapping[str, Tree]) -> Path:
         tree = self.site.changed(**sections).model_dump(mode="json", by_alias=True)
         tree["kafka"] = {**CLIENT, "bootstrap.servers": self._cluster.address(LISTENER_OF[name])}
+        tree["kafka"]["client.rack"] = {"file": str(self._secret(name))}
         tree["telemetry"]["log_format"] = "json"
         path = self._folder / f"{name}-{len(list(self._folder.glob('*.yaml')))}.yaml"
         path.write_text(json.dumps(tree), encoding="utf-8")
         return path
+
+    def _secret(self, name: str) -> Path:
+        """The file of a property that brokers without racks do not look at; it stands for a secret."""
+        file = self._folder / f"{name}.secret"
+        if not file.exists():
+            file.write_text("0", encoding="utf-8")
+        return file
+
+    def change_secret(self, name: str) -> None:
+        """Change what all clients of a slot are made with."""
+        file = self._secret(name)
+        file.write_text(str(int(file.read_text(encoding="utf-8")) + 1), encoding="utf-8")
 
     def tend(self) -> None:
         """Start what is due. Note the processes that have ended by themselves, and plan their restart."""
@@ -164,7 +177,8 @@ class Fleet:
             slot.start_s = time.monotonic() + START_AGAIN_S
         found_no_room = code == DiskFull.exit_code and self._disk.was_full_since(process.started_s)
         if code not in MAY_END_WITH and not found_no_room:
-            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{process.last_lines(3)}")
+            lines = process.last_lines(3 if code is None or code >= 0 else 60)  # of a signal, the stacks
+            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{lines}")
 
     def kill(self, name: str, start_after_s: float) -> bool:
         """Kill a process with kill -9, and plan its restart. Returns whether it was running."""

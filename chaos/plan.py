@@ -54,6 +54,8 @@ class Fault(Enum):
     TWO_BROKERS = "two brokers killed"
     BROKER_HANGS = "broker hangs"
     DISK_FULL = "disk full"
+    LEADERS = "leaders taken and given back"
+    CREDENTIALS = "credentials changed, no files left"
 
 
 KILLS = (Fault.KILL, Fault.LOSE_STATE, Fault.DAMAGE_STATE)
@@ -192,6 +194,9 @@ def _others(rng: random.Random, number: int, learners: str) -> Iterator[Step]:
     big = (Fault.BROKER, Fault.CONTROLLER, Fault.BROKER_HANGS, Fault.TWO_BROKERS)[number % 4]
     nodes = (node, node % 3 + 1) if big is Fault.TWO_BROKERS else (node,)
     yield Step(big, "", _pause(rng), rng.uniform(0.5, 4.0), nodes=() if big is Fault.CONTROLLER else nodes)
+    yield Step(Fault.LEADERS, "", _pause(rng), rng.uniform(0.5, 2.0), nodes=(node % 3 + 1,))
+    # A role looks at its files every two seconds, and twice before it makes its clients anew.
+    yield Step(Fault.CREDENTIALS, rng.choice(JOINERS), _pause(rng), rng.uniform(5.0, 7.0))
 
 
 def _pause(rng: random.Random) -> float:

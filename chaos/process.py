@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
@@ -77,6 +79,19 @@ class Process:
             return any(str(Path(link).readlink()).endswith(name) for link in _links(self.pid))
         except OSError:
             return False
+
+    def limit_files(self) -> None:
+        """Let it open hardly any file more than it has open now."""
+        with suppress(OSError):  # it has just ended
+            highest = max(int(link.name) for link in _links(self.pid))
+            _, most = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (highest + 3, most))
+
+    def free_files(self) -> None:
+        """End `limit_files`."""
+        with suppress(OSError):
+            _, most = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (most, most))
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs."""

@@ -172,6 +172,8 @@ class _Run:
             Fault.CONTROLLER: self._kill_brokers,
             Fault.TWO_BROKERS: self._kill_brokers,
             Fault.BROKER_HANGS: self._hang_broker,
+            Fault.LEADERS: self._take_leaders,
+            Fault.CREDENTIALS: self._change_credentials,
         }
         end = self._cut(step) if step.fault in NETWORK else begin[step.fault](step)
         if end is not None:
@@ -235,6 +237,26 @@ class _Run:
     def _hang_broker(self, step: Step) -> Callable[[], None]:
         self._cluster.hang(step.nodes[0])
         return lambda: self._cluster.wake(step.nodes[0])
+
+    def _take_leaders(self, step: Step) -> Callable[[], None]:
+        """Kill a broker. Once it is back and in sync, have it lead again what it led before."""
+        self._cluster.kill(step.nodes[0])
+
+        def give_back() -> None:
+            self._cluster.restart(step.nodes[0])
+            for k in range(1, 20):
+                self._later(k * 0.5, self._cluster.lead_as_preferred)
+
+        return give_back
+
+    def _change_credentials(self, step: Step) -> Callable[[], None] | None:
+        """Change a secret, and leave a process that joins no files for the clients that it makes anew."""
+        self._fleet.change_secret(step.slot)
+        process = self._fleet.slots[step.slot].process
+        if process is None or process.seen_s("assigned") is None:  # one that starts could not load the program
+            return None
+        process.limit_files()
+        return process.free_files
 
     def come_to_an_end(self) -> None:
         """Undo all faults, send the rest, wait until all of it is learned and served; then stop all roles."""

@@ -248,6 +248,18 @@ def test_without_a_control_topic(make_world: MakeWorld) -> None:
     model.close()
 
 
+def test_a_control_topic_that_forgets_is_refused(make_world: MakeWorld) -> None:
+    """With a policy that deletes, aliases would be gone after a while. `topics ensure --apply` mends it."""
+    world = make_world()
+    control = world.config.control_topic
+    world.admin.create([TopicPlan(control, 1, configs={"cleanup.policy": "compact,delete"})])
+    with pytest.raises(ConfigError, match=r"cleanup\.policy compact,delete") as caught:
+        ControlTopic(world.settings, control)
+    assert "topics ensure --apply" in caught.value.action
+    assert world.admin.ensure([control_plan(world.config)], change=True)
+    assert ControlTopic(world.settings, control).state.accepted == {}
+
+
 def test_what_is_asked_for_must_be_clear(family: Family) -> None:
     """A request with neither a model nor an alias, with both, or with a topic and an alias is refused."""
     for options in ({}, {"model": "m", "alias": "a"}, {"alias": "a", "topic": "t"}):

@@ -87,8 +87,8 @@ FAULTS = (
         area="Kafka: read_committed",
         harm="A scorer that starts beside an open transaction waits for an end that committed reading does not reach.",
         file="stream_learner/adapters/kafka/ends.py",
-        old="        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)\n",
-        new="        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)\n",
+        old="        return self._offsets(dict.fromkeys(partitions, OFFSET_END), READ_COMMITTED)\n",
+        new="        return self._offsets(dict.fromkeys(partitions, OFFSET_END), READ_UNCOMMITTED)\n",
         tests=("tests/adapters/kafka/test_reader.py", "tests/adapters/kafka/test_topics.py"),
     ),
     Fault(

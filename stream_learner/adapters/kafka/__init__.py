@@ -14,7 +14,7 @@ A role holds several clients. Each does one thing:
     Appender                idempotent producer        appends in order, and tells the offset of each record
     TransactionalPublisher  transactional producer     makes records of several partitions visible together
     Admin                   admin client               describes topics, creates them, compares them with a plan
-    OffsetQueries           admin client               asks the leaders for ends, beginnings and offsets at a time
+    OffsetQueries           consumer outside a group   asks the leaders for ends, beginnings and offsets at a time
 
 A pool may read with a `PackedConsumer`, which hands records over as columns and one buffer: a Python object for each
 costs more than all the rest of reading. It calls librdkafka's C functions (`library.py`), has the same properties and
@@ -31,10 +31,10 @@ moment when nothing is lost (`credentials.py`).
 Threads
 -------
 
-One thread uses an object, unless its docstring says "thread-safe": `KafkaSettings`, `Admin`, `OffsetQueries`,
-`Leaders`. librdkafka has threads of its own. They call none of our code: callbacks run inside `poll`, `consume` or
-`flush`, in the thread that calls. (Callbacks of admin clients run in `poll(0)`, which `Admin` and `OffsetQueries` call
-before and after a request.) Two objects have threads of their own, which ask again and again: `EndWatch` for the ends
+One thread uses an object, unless its docstring says "thread-safe": `KafkaSettings`, `Admin`, `OffsetQueries`.
+librdkafka has threads of its own. They call none of our code: callbacks run inside `poll`, `consume` or
+`flush`, in the thread that calls. (`Admin` and `OffsetQueries` call `poll(0)` and `consume` before and after a request,
+for its callbacks.) Two objects have threads of their own, which ask again and again: `EndWatch` for the ends
 of partitions, `RetentionWatch` for how long what is needed will be kept.
 
 How partitions share a consumer
@@ -53,10 +53,10 @@ and puts them back when most of what it holds of them is read. `reader_pool.py` 
 Leaders and offsets
 -------------------
 
-The leader of a partition answers what its offsets are. `list_offsets` of librdkafka can crash the process if it has to
-look for the leader itself. So `Leaders` has the topic described first, and nobody asks about a partition without a
-known leader; `leaders.py` tells the story. An answer holds as of a moment before the question: `EndWatch` keeps that
-moment with the answer (`asked_at_ms`), and never moves it forward without a new answer.
+The leader of a partition answers what its offsets are. A consumer asks, not an admin client: `list_offsets` of
+librdkafka can end the process (`docs/adr/0023-offsets-are-asked-by-a-consumer.md`). An answer holds as of a moment
+before the question: `EndWatch` keeps that moment with the answer (`asked_at_ms`), and never moves it forward without a
+new answer.
 
 What each error means
 ---------------------
@@ -84,9 +84,8 @@ Read `settings.py` and `faults.py` first, then the file of the object that you n
 
 from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
 from stream_learner.adapters.kafka.appender import Appender, Delivery
-from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, Moments, OffsetQueries
+from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, Moments, OffsetQueries, TopicAndPartition
 from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked, ToCommit
-from stream_learner.adapters.kafka.leaders import TopicAndPartition
 from stream_learner.adapters.kafka.lease import Lease, holder_of
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.publisher import Record, TransactionalPublisher

@@ -106,7 +106,7 @@ class Admin:
         self._connect()
         self._mock: bool | None = None
         self._brokers = 1
-        self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s, describes=self._describes)
+        self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s)
 
     def _connect(self) -> None:
         self._credentials = self._settings.credentials_version()
@@ -147,16 +147,6 @@ class Admin:
         if self._mock is None:
             self._mock = self._cluster_id().startswith(MOCK_CLUSTER)
         return self._mock
-
-    def _describes(self) -> bool:
-        """Whether the brokers describe topics, as all but the mock cluster's do.
-
-        If no broker answers, it returns True: the request that follows raises the error.
-        """
-        try:
-            return not self.is_mock()
-        except StreamLearnerError:
-            return True
 
     def files_of(self, clients: int) -> int:
         """How many files these clients open, each connected to every broker that the first request has found."""

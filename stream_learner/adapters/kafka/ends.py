@@ -7,88 +7,111 @@ with a new answer. Nothing here joins a group or commits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ListOffsetsResultInfo,
-    OffsetSpec,
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import PendingAnswers, answered, new_client
-from stream_learner.adapters.kafka.faults import Operation, Reports, fault, kafka_error
-from stream_learner.adapters.kafka.leaders import Leaders, TopicAndPartition
+from stream_learner.adapters.kafka.clients import answered, new_client
+from stream_learner.adapters.kafka.faults import MISSING, Operation, Reports, fault, kafka_error
+from stream_learner.adapters.kafka.reader_pool import READ_COMMITTED, READ_UNCOMMITTED
 from stream_learner.adapters.kafka.settings import KafkaSettings
-from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
+from stream_learner.errors import BrokenInvariant, Stop, StreamLearnerError
 
 REQUEST_TIMEOUT_S = 5.0
+LEADERS_TIMEOUT_S = 1.0
+"""How long a broker may take to tell the leaders of a topic: another may be asked the next time."""
 LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 1.0, 0.02
 """Between two questions of an `EndWatch` that asks at moments."""
 BEYOND_END = -1
+LATEST_MS = 1 << 42
+"""In the year 2109: a later time of a record counts as this one."""
+REPORTS = 100
+"""Most reports that are taken from a client at once."""
+
+TopicAndPartition = tuple[str, int]
+"""A topic and a partition."""
+Answer: TypeAlias = "int | KafkaException"
+"""An offset, or why there is none."""
 
 
 class OffsetQueries:
-    """Asks the leaders for offsets of many partitions at once (1-2 ms for 16 on an idle cluster); thread-safe.
+    """Asks the leaders for offsets of many partitions at once (about 1 ms for 64 on an idle cluster); thread-safe.
 
     Every method raises BrokerUnreachable, RetryLater or NotAuthorised for the first partition without an answer;
     `high_watermarks_known` returns these errors instead. A partition without a leader and one that does not exist both
     give RetryLater here; `Admin.require` and `TopicWatch` tell them apart.
 
-    After a partition's leader has changed, librdkafka (2.16) goes on asking the old one and is refused each time. So
-    after a failure `Leaders` has the topic described anew, which makes librdkafka learn the new leader.
-    describes: whether the brokers describe topics. The mock cluster does not; librdkafka finds its leaders itself.
+    All leaders are asked at once. One that refuses or does not answer spoils the question for the others too. Then, and
+    until every partition is answered, the leaders are looked up and each is asked for itself. This must never use
+    `list_offsets`, which can end the process (docs/adr/0023-offsets-are-asked-by-a-consumer.md).
     """
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        *,
-        request_timeout_s: float = REQUEST_TIMEOUT_S,
-        describes: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._settings = settings
         self._timeout_s = request_timeout_s
-        self._describes = describes
         self._reports = Reports(self._operation())
-        self._connect()
+        self._credentials = settings.credentials_version()
+        self._clients: dict[str, Consumer] = {}
+        """By isolation, which is a property of a client; both in no group."""
+        self._unsure: set[str] = set()
+        """Topics with a partition that was not answered when last asked for."""
 
-    def _connect(self) -> None:
-        self._credentials = self._settings.credentials_version()
-        client = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
-        self._leaders = Leaders(client, self._timeout_s)
+    def _client(self, isolation: str) -> Consumer:
+        version = self._settings.credentials_version()
+        if version != self._credentials:
+            self._clients, self._credentials = {}, version
+        clients = self._clients
+        if isolation not in clients:
+            properties = self._settings.consumer(isolation__level=isolation, error_cb=self._reports)
+            clients[isolation] = new_client(Consumer, properties)
+        client = clients[isolation]
+        client.consume(REPORTS, 0)  # takes librdkafka's log lines and reports, which would pile up
+        return client
 
     def high_watermarks(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The offset after the last replicated record, transaction markers and open transactions included."""
-        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(dict.fromkeys(partitions, OFFSET_END))
 
     def last_stable_offsets(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The offset of the first record of an open transaction, or the high watermark if none is open."""
-        return self._all(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return self._offsets(dict.fromkeys(partitions, OFFSET_END), READ_COMMITTED)
 
     def earliest(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The first offset that the partition still has; equal to the high watermark if the partition is empty."""
-        return self._all(partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(dict.fromkeys(partitions, OFFSET_BEGINNING))
 
     def at_time(self, partitions: Iterable[TopicAndPartition], time_ms: int) -> dict[TopicAndPartition, int]:
-        """The first offset whose record time is at or after `time_ms`; `BEYOND_END` if there is none."""
-        return self._all(partitions, OffsetSpec.for_timestamp(time_ms), IsolationLevel.READ_UNCOMMITTED)
+        """The first offset whose record time is at or after `time_ms` (>= 0); `BEYOND_END` if there is none."""
+        return self._offsets(dict.fromkeys(partitions, time_ms))
 
     def at_times(self, times_ms: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, int]:
         """`at_time`, with a time of its own for each partition."""
-        specs = {partition: OffsetSpec.for_timestamp(time_ms) for partition, time_ms in times_ms.items()}
-        answers = self._ask(specs, IsolationLevel.READ_UNCOMMITTED)
-        return {partition: self._offset(partition, answer) for partition, answer in answers.items()}
+        return self._offsets(times_ms)
 
     def first_times(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The time in ms of the first record, of those still there, that has a time; -1 if there is none."""
-        answers = self._ask(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)), IsolationLevel.READ_UNCOMMITTED)
-        found = {partition: self._answer(partition, answer) for partition, answer in answers.items()}
-        return {partition: info.timestamp if info.offset >= 0 else -1 for partition, info in found.items()}
+        """The time in ms of the first record, of those still there, that has a time; -1 if there is none.
+
+        Brokers tell only offsets of times, so bisect: this is the latest time whose first offset is that of time 0.
+        """
+        first = self.at_time(partitions, 0)
+        low = {partition: 0 for partition, offset in first.items() if offset >= 0}
+        high = dict.fromkeys(low, LATEST_MS + 1)
+        while open_still := {p: (low[p] + high[p]) // 2 for p in low if high[p] - low[p] > 1}:
+            for partition, offset in self.at_times(open_still).items():
+                (low if offset == first[partition] else high)[partition] = open_still[partition]
+        return {partition: low.get(partition, -1) for partition in first}
 
     def high_watermarks_known(
         self, partitions: Iterable[TopicAndPartition]
@@ -96,75 +119,86 @@ class OffsetQueries:
         """The high watermarks that are known, and the error for each partition without an answer in time."""
         known: dict[TopicAndPartition, int] = {}
         failed: dict[TopicAndPartition, StreamLearnerError] = {}
-        specs = dict.fromkeys(partitions, OffsetSpec.latest())
-        for partition, answer in self._ask(specs, IsolationLevel.READ_UNCOMMITTED).items():
+        for partition, answer in self._ask(dict.fromkeys(partitions, OFFSET_END), READ_UNCOMMITTED).items():
             try:
                 known[partition] = self._offset(partition, answer)
             except StreamLearnerError as error:
                 failed[partition] = error
         return known, failed
 
-    def _all(
-        self, partitions: Iterable[TopicAndPartition], spec: OffsetSpec, isolation: IsolationLevel
+    def _offsets(
+        self, asked: Mapping[TopicAndPartition, int], isolation: str = READ_UNCOMMITTED
     ) -> dict[TopicAndPartition, int]:
-        return {
-            partition: self._offset(partition, answer)
-            for partition, answer in self._ask(dict.fromkeys(partitions, spec), isolation).items()
-        }
+        return {partition: self._offset(partition, answer) for partition, answer in self._ask(asked, isolation).items()}
 
-    def _offset(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> int:
-        return self._answer(partition, answer).offset
+    def _offset(self, partition: TopicAndPartition, answer: int | KafkaException) -> int:
+        if isinstance(answer, int):
+            return answer
+        error = kafka_error(answer)
+        if error is not None and error.code() in MISSING:
+            answer = KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "no leader is known"))
+        raise self._reports.instead_of(fault(answer, self._operation(partition))) from answer
 
-    def _answer(self, partition: TopicAndPartition, answer: Future[ListOffsetsResultInfo]) -> ListOffsetsResultInfo:
-        """Wait for an answer.
-
-        Raises RetryLater if it has no valid offset, for example because the connection broke.
-        """
-        try:
-            found = answered(answer, self._timeout_s)
-        except KafkaException as error:
-            self._leaders.failed(partition, error)
-            raise self._fault(error, partition) from error
-        if found.offset < BEYOND_END:
-            self._leaders.failed(partition)
-            raise RetryLater(f"{self._operation(partition)}: no answer")
-        return found
-
-    def _ask(
-        self, specs: Mapping[TopicAndPartition, OffsetSpec], isolation: IsolationLevel
-    ) -> PendingAnswers[TopicAndPartition, ListOffsetsResultInfo]:
-        if self._settings.credentials_version() != self._credentials:
-            self._connect()
-        leaders = self._leaders
-        leaders.client.poll(0)  # takes librdkafka's log lines, which would pile up
-        missing = leaders.missing(list(specs)) if self._describes() else {}
-        request = {TopicPartition(*partition): spec for partition, spec in specs.items() if partition not in missing}
-        answers: PendingAnswers[TopicAndPartition, ListOffsetsResultInfo] = PendingAnswers(
-            leaders.client, lambda client: self._list(client, request, isolation)
-        )
-        answers.update((partition, _failed(reason)) for partition, reason in missing.items())
+    def _ask(self, asked: Mapping[TopicAndPartition, int], isolation: str) -> Mapping[TopicAndPartition, Answer]:
+        """The answer, or the error, for each partition. asked: a time in ms, OFFSET_BEGINNING or OFFSET_END."""
+        if not asked:
+            return {}
+        client = self._client(isolation)
+        topics = {topic for topic, _ in asked}
+        answers = {} if self._unsure & topics else self._together(client, asked)
+        if not any(isinstance(answer, int) for answer in answers.values()):
+            answers = self._one_by_one(client, topics, asked)
+        client.consume(REPORTS, 0)  # what was wrong with the connection is reported by now
+        self._unsure = self._unsure - topics | {p[0] for p, answer in answers.items() if not isinstance(answer, int)}
         return answers
 
-    def _list(
-        self, client: AdminClient, request: dict[TopicPartition, OffsetSpec], isolation: IsolationLevel
-    ) -> dict[TopicAndPartition, Future[ListOffsetsResultInfo]]:
-        if not request:
-            return {}
-        answers = client.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout_s)
-        return {(partition.topic, partition.partition): answer for partition, answer in answers.items()}
+    def _together(self, client: Consumer, asked: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, Answer]:
+        """Ask all leaders of these partitions at once. If one fails, there is an error for each partition."""
+        request = [TopicPartition(*partition, offset) for partition, offset in asked.items()]
+        try:
+            found = client.offsets_for_times(request, self._timeout_s)
+        except KafkaException as error:
+            return dict.fromkeys(asked, error)
+        return {(one.topic, one.partition): _answer(one, asked[one.topic, one.partition]) for one in found}
 
-    def _fault(self, error: KafkaException, partition: TopicAndPartition) -> StreamLearnerError:
-        self._leaders.client.poll(0)
-        return self._reports.instead_of(fault(error, self._operation(partition)))
+    def _one_by_one(
+        self, client: Consumer, topics: Collection[str], asked: Mapping[TopicAndPartition, int]
+    ) -> dict[TopicAndPartition, Answer]:
+        """Look the leaders up, and ask each for itself. Partitions without a leader are not asked for."""
+        leaders = {topic: self._leaders(client, topic) for topic in topics}
+        answers: dict[TopicAndPartition, Answer] = {}
+        of_leader: dict[int, dict[TopicAndPartition, int]] = {}
+        for (topic, partition), offset in asked.items():
+            found = leaders[topic]
+            if isinstance(found, KafkaException):
+                answers[topic, partition] = found
+            elif found.get(partition, -1) < 0:
+                answers[topic, partition] = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+            else:
+                of_leader.setdefault(found[partition], {})[topic, partition] = offset
+        for partitions in of_leader.values():
+            answers.update(self._together(client, partitions))
+        return answers
+
+    def _leaders(self, client: Consumer, topic: str) -> dict[int, int] | KafkaException:
+        """The leader of each partition of a topic, -1 for none, as a broker says now; the client learns them, too."""
+        try:
+            found = client.list_topics(topic, min(self._timeout_s, LEADERS_TIMEOUT_S)).topics[topic]
+        except KafkaException as error:
+            return error
+        return KafkaException(found.error) if found.error else {p.id: p.leader for p in found.partitions.values()}
 
     def _operation(self, partition: TopicAndPartition = ("", -1)) -> Operation:
         return self._settings.operation("ask for offsets of", *partition, right="Describe")
 
 
-def _failed(reason: KafkaException) -> Future[ListOffsetsResultInfo]:
-    answer: Future[ListOffsetsResultInfo] = Future()
-    answer.set_exception(reason)
-    return answer
+def _answer(found: TopicPartition, asked: int) -> Answer:
+    """An answer of librdkafka: an end or a beginning that is no offset is none, and no error tells why."""
+    if found.error:
+        return KafkaException(found.error)
+    if found.offset < (BEYOND_END if asked >= 0 else 0):
+        return KafkaException(KafkaError(KafkaError._NO_OFFSET, "no answer"))
+    return found.offset
 
 
 class End(NamedTuple):

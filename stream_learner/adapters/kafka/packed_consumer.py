@@ -72,7 +72,8 @@ def can_make(properties: Mapping[str, Any]) -> bool:
 class PackedConsumer:
     """A consumer outside any group; used by one thread. Its methods are those of the ordinary consumer.
 
-    Callbacks run within its methods, as the ordinary client's do.
+    Callbacks run within its methods, as the ordinary client's do. Once it is closed, every method but `close` raises
+    RuntimeError. One that is dropped is closed.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, logger: Logger) -> None:
@@ -81,6 +82,7 @@ class PackedConsumer:
         self._logger = logger
         self._report = properties.get("error_cb", lambda error: None)
         self._callbacks = ErrorCallback(self._on_error), LogCallback(self._on_log)
+        self._client: int | None = None
         self._client = self._made({name: value for name, value in properties.items() if name != "error_cb"})
         self._library.rd_kafka_set_log_queue(self._client, None)
         self._library.rd_kafka_poll_set_consumer(self._client)
@@ -113,6 +115,16 @@ class PackedConsumer:
             raise
         return int(client)
 
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def _open_client(self) -> int:
+        """The client. librdkafka does not notice that it is given none, and ends the process."""
+        if self._client is None:
+            raise RuntimeError("Consumer closed")
+        return self._client
+
     def _on_error(self, client: int, code: int, reason: bytes, opaque: int) -> None:
         self._report(KafkaError(code, reason.decode("utf-8", "replace")))
 
@@ -123,6 +135,7 @@ class PackedConsumer:
 
     def wakes(self, wake: Wake) -> None:
         """Wake a thread whenever messages come into the queue that was empty at the last `consume`."""
+        assert self._open_client
         self._wake = wake  # its file must stay open as long as the client
         self._library.rd_kafka_queue_io_event_enable(self._queue, wake.fd, b"1", 1)
 
@@ -131,6 +144,7 @@ class PackedConsumer:
 
         Waits at most `timeout_s` for the first.
         """
+        assert self._open_client
         found = self._library.rd_kafka_consume_batch_queue(
             self._queue, int(timeout_s * 1000), self._at, min(most, MOST_MESSAGES)
         )
@@ -177,13 +191,14 @@ class PackedConsumer:
         self._change(self._library.rd_kafka_incremental_unassign, partitions)
 
     def _change(self, call: Any, partitions: Iterable[TopicPartition]) -> None:
+        client = self._open_client
         places = [(each.topic.encode(), each.partition, each.offset) for each in partitions]
         changed = self._library.rd_kafka_topic_partition_list_new(len(places))
         try:
             for topic, partition, offset in places:
                 self._library.rd_kafka_topic_partition_list_add(changed, topic, partition)
                 self._library.rd_kafka_topic_partition_list_set_offset(changed, topic, partition, offset)
-            self._raise_if(call(self._client, changed))
+            self._raise_if(call(client, changed))
         finally:
             self._library.rd_kafka_topic_partition_list_destroy(changed)
 
@@ -199,7 +214,7 @@ class PackedConsumer:
         """The first offset that a partition has, and the one after its last."""
         low, high = ctypes.c_int64(), ctypes.c_int64()
         code = self._library.rd_kafka_query_watermark_offsets(
-            self._client,
+            self._open_client,
             partition.topic.encode(),
             partition.partition,
             ctypes.byref(low),
@@ -212,10 +227,11 @@ class PackedConsumer:
 
     def topic_error(self, topic: str, timeout_s: float) -> KafkaError | None:
         """What the brokers say is wrong with a topic, None for nothing. Raises KafkaException without an answer."""
-        named = self._library.rd_kafka_topic_new(self._client, topic.encode(), None)
+        client = self._open_client
+        named = self._library.rd_kafka_topic_new(client, topic.encode(), None)
         found = ctypes.POINTER(Metadata)()
         try:
-            code = self._library.rd_kafka_metadata(self._client, 0, named, ctypes.byref(found), int(timeout_s * 1000))
+            code = self._library.rd_kafka_metadata(client, 0, named, ctypes.byref(found), int(timeout_s * 1000))
             if code:
                 raise KafkaException(KafkaError(code))
             codes = [found.contents.topics[i].err for i in range(found.contents.topic_cnt)]
@@ -225,9 +241,9 @@ class PackedConsumer:
             self._library.rd_kafka_topic_destroy(named)
 
     def close(self) -> None:
-        """Close the connections. The consumer is of no use afterwards."""
-        if self._client:
-            self._library.rd_kafka_consumer_close(self._client)
+        """Close the connections. May be called twice."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            self._library.rd_kafka_consumer_close(client)
             self._library.rd_kafka_queue_destroy(self._queue)
-            self._library.rd_kafka_destroy_flags(self._client, LIVES_ON)
-            self._client = 0
+            self._library.rd_kafka_destroy_flags(client, LIVES_ON)

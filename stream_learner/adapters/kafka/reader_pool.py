@@ -128,7 +128,8 @@ class ReaderPool:
         return self._consumer
 
     def _connect(self) -> None:
-        self._credentials = self.settings.credentials_version()
+        """Make a consumer. If that fails, everything is as it was before."""
+        version = self.settings.credentials_version()
         properties = self._properties()
         if self._packed and can_make(properties):
             self._consumer = new_client(PackedConsumer, properties)
@@ -136,6 +137,7 @@ class ReaderPool:
                 self._consumer.wakes(self._wake)
         else:
             self._consumer = new_client(Consumer, properties)
+        self._credentials = version
         self._reported = self._unreachable = None
 
     def _consumer_properties(self, isolation: str, buffer_bytes: int, partitions: int, name: str) -> dict[str, Any]:
@@ -164,11 +166,15 @@ class ReaderPool:
         return {**defaults, **ours}
 
     def renew_if_outdated(self) -> None:
-        """If the credentials have changed, make a new consumer and go on at the positions."""
+        """If the credentials have changed, make a new consumer and go on at the positions.
+
+        Raises ConfigError if none can be made; the old one goes on then.
+        """
         if self.settings.credentials_version() == self._credentials:
             return
-        self.consumer.close()
+        old = self.consumer
         self._connect()
+        old.close()
         for reader in self._readers.values():
             reader.forget(reader.position)
         self.assign(list(self._readers.values()))
@@ -238,15 +244,18 @@ class ReaderPool:
         return came
 
     def has_news(self) -> bool:
-        """Whether records are held, or anything has come since the last call. Never waits."""
-        if self.held_bytes == 0:
-            self._empty_until_s = 0.0  # a thread that was woken must look
-            try:
-                self.poll(0.0)
-            except RetryLater:  # raised again by a reader
-                return True
+        """Whether records are held, or anything has come since the last look. Never waits."""
+        return self.held_bytes > 0 or self.look()
+
+    def look(self) -> bool:
+        """Look whether anything has come since the last look. Never waits."""
+        self._empty_until_s = 0.0  # a thread that was woken must look
+        try:
+            self.poll(0.0)
+        except RetryLater:  # raised again by a reader
+            return True
         came, self._came = self._came, False
-        return came or self.held_bytes > 0
+        return came
 
     def _fitting(self, limit_bytes: int) -> int:
         """How many records of mean size fit below a limit."""
@@ -408,12 +417,12 @@ class ReaderPools:
         """Whether every pool wakes the thread that waits for records."""
         return all(pool.wakes for pool in self._pools.values())
 
-    def poll(self) -> bool:
-        """Whether a reader may have something to read, or something to raise. Never waits.
+    def poll(self, *, held: bool = False) -> bool:
+        """Whether anything has come since the last call, or there is something to raise. Never waits.
 
-        A pool that holds records is not asked for more: their readers may be waiting for another topic.
+        Records may be held for long, while their readers wait for another topic. held: whether they count, too.
         """
-        news = [pool.has_news() for pool in self._pools.values() if pool.is_open]
+        news = [pool.has_news() if held else pool.look() for pool in self._pools.values() if pool.is_open]
         return any(news)
 
 

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from stream_learner.adapters.kafka.admin import Admin
 from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.ends import BEYOND_END
-from stream_learner.adapters.kafka.leaders import TopicAndPartition
+from stream_learner.adapters.kafka.ends import BEYOND_END, TopicAndPartition
 from stream_learner.errors import NotAuthorised
 
 PERIOD_S = 60.0

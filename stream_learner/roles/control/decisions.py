@@ -16,8 +16,8 @@ from stream_learner.roles.control.topic import ControlTopic
 def decisions_on(settings: KafkaSettings, control_topic: str, training_log: str, model: str) -> Decisions:
     """The decisions on a log as a model takes them: without those that are too late for it.
 
-    None of a topic that is missing. Raises PartitionCountsDiffer, BrokerUnreachable, RetryLater, NotAuthorised, and
-    DamagedLog or NewerFormat where a decision cannot be read.
+    None of a topic that is missing. Raises PartitionCountsDiffer, ConfigError, BrokerUnreachable, RetryLater,
+    NotAuthorised, and DamagedLog or NewerFormat where a decision cannot be read.
     """
     try:
         control = ControlTopic(settings, control_topic)

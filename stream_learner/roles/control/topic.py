@@ -16,6 +16,7 @@ Records are appended by an idempotent producer; nothing is locked. For an alias,
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stream_learner.adapters.kafka import Admin, Appender, KafkaSettings, PartitionReader, TopicInfo
@@ -24,13 +25,14 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.control.records import Record, encode
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.errors import RecordError, Where
-from stream_learner.errors import PartitionCountsDiffer, RetryLater, TopicMissing
+from stream_learner.errors import ConfigError, NotAuthorised, PartitionCountsDiffer, RetryLater, TopicMissing
 from stream_learner.wording import count_of
 
 PARTITION = 0
 READ_RECORDS = 1_000
 APPEND_TIMEOUT_S = 30.0
 ROUNDS = 20
+POLICY = "cleanup.policy"
 MISSING = "Run `stream-learner topics ensure`, which makes it; `topics.control` is its name."
 
 
@@ -51,7 +53,7 @@ class ControlTopic:
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         """Reads it whole.
 
-        Raises TopicMissing, PartitionCountsDiffer, BrokerUnreachable, RetryLater, NotAuthorised.
+        Raises TopicMissing, PartitionCountsDiffer, ConfigError, BrokerUnreachable, RetryLater, NotAuthorised.
         """
         self._settings = settings
         self._admin = Admin(settings)
@@ -134,9 +136,10 @@ class ControlTopic:
 
 
 def require_control(admin: Admin, topic: str) -> TopicInfo:
-    """Require the control topic, with one partition.
+    """Require the control topic, with one partition and compacted. Without the right DescribeConfigs on it, it is not
+    known whether it is compacted.
 
-    Raises TopicMissing, PartitionCountsDiffer, and what `Admin.require` raises.
+    Raises TopicMissing, PartitionCountsDiffer, ConfigError, and what `Admin.require` raises.
     """
     try:
         found = admin.require([topic])[topic]
@@ -147,4 +150,11 @@ def require_control(admin: Admin, topic: str) -> TopicInfo:
             f"{topic} has {count_of(found.partitions, 'partition')}, the control topic has one",
             action="Make it anew with one partition, or set topics.control to another name.",
         )
+    with suppress(NotAuthorised):
+        policy = admin.describe([topic], with_configs=True)[topic].configs.get(POLICY, "compact")
+        if policy != "compact":
+            raise ConfigError(
+                f"{topic} has {POLICY} {policy}: aliases, pins, pauses and decisions would be deleted with time",
+                action=f"Set {POLICY} to compact; `stream-learner topics ensure --apply` does it.",
+            )
     return found

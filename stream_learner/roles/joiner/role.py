@@ -252,7 +252,7 @@ class JoinerRole:
             packed=True,
             wake=self._wake,
         )
-        self._turns = Turns(pools, self._ends)
+        self._turns = Turns(pools, self._ends, paced=bool(config.join.max_rate))
         inputs = InputPlan(
             settings=self._settings,
             impressions_topic=impressions.name,

@@ -1,9 +1,9 @@
 """When the partitions of a joiner are turned: at once while there is work or news, else seldom.
 
 News is a record that came, a new answer of the brokers about where partitions end, and, for its own partition only, a
-delivery; nothing else can give a partition work at once. What waits for a moment on the clock, such as a rest before
-the next attempt, is looked at every `LOOK_S`. So a joiner whose inputs are quiet hardly costs anything, however many
-partitions it has.
+delivery; nothing else can give a partition work at once. A record that waits for another topic is no news. What waits
+for a moment on the clock, such as a rest before the next attempt, is looked at every `LOOK_S`; what `join.max_rate`
+holds back, at once. So a joiner whose inputs are quiet hardly costs anything, however many partitions it has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ LOOK_S = 1.0
 class Turns:
     """Turns the partitions of one joiner; used by one thread."""
 
-    def __init__(self, pools: ReaderPools, ends: EndWatch, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pools: ReaderPools,
+        ends: EndWatch,
+        clock_s: Callable[[], float] = time.monotonic,
+        *,
+        paced: bool = False,
+    ) -> None:
+        """paced: whether there is a `join.max_rate`, so that records which came before may be read later."""
+        self._paced = paced
         self._pools = pools
         self._ends = ends
         self._clock_s = clock_s
@@ -41,7 +50,7 @@ class Turns:
         Another partition is the first every time, because they share what `join.max_rate` allows. news: whether there
         is some that the caller knows of. If only deliveries have come, those that have one are turned.
         """
-        came = self._pools.poll()
+        came = not self._is_working and self._pools.poll(held=self._paced)
         seen, self._seen = self._seen, self._ends.snapshot
         now_s = self._clock_s()
         if not (came or news or self._is_working or self._seen is not seen or now_s >= self._look_at_s):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from stream_learner.adapters.kafka import KafkaSettings, ReaderPool, Wake, clients, library
 from stream_learner.adapters.kafka.clients import new_client
@@ -80,3 +80,20 @@ def test_errors_come_to_the_callback_and_closing_twice_does_no_harm() -> None:
         assert consumer.consume(10, 0.05) is None
     consumer.close()
     consumer.close()
+
+
+def test_a_closed_consumer_says_so_in_every_method() -> None:
+    """As the ordinary one does. librdkafka itself would end the process."""
+    consumer = PackedConsumer(NOWHERE, logger=clients.log)
+    consumer.close()
+    place = TopicPartition("topic", 0, 0)
+    for call in (
+        lambda: consumer.consume(1, 0.0),
+        lambda: consumer.wakes(Wake()),
+        lambda: consumer.incremental_assign([place]),
+        lambda: consumer.incremental_unassign([place]),
+        lambda: consumer.get_watermark_offsets(place, 0.1),
+        lambda: consumer.topic_error("topic", 0.1),
+    ):
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            call()

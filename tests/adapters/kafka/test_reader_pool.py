@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,10 +20,11 @@ from stream_learner.adapters.kafka import (
     ReaderPool,
     ReaderPools,
     Wake,
+    clients,
 )
 from stream_learner.adapters.kafka.runs import Run
 from stream_learner.adapters.kafka.shared_reader import SharedReader
-from stream_learner.errors import BrokerUnreachable, LogTrimmed, TopicMissing
+from stream_learner.errors import BrokerUnreachable, ConfigError, LogTrimmed, TopicMissing
 from tests.adapters.kafka.kafka_help import append, open_transaction, raises_within, read, read_to, transaction, until
 from tests.conftest import MakeTopic
 from tests.waiting import patience
@@ -383,6 +385,58 @@ def test_changed_credentials_lose_and_repeat_nothing(
             return all(one.next == 6_000 for one in followed)
 
         until(all_read, 0.0)
+
+
+def test_records_that_wait_for_another_topic_are_no_news(
+    kafka_settings: KafkaSettings, topics: MakeTopic, packed: bool
+) -> None:
+    """Whoever waits for news need not look again and again while nobody reads what is held. What comes besides is."""
+    topic = topics("waits", 2)
+    pools = ReaderPools(2, packed=packed)
+    with pools.open(kafka_settings, topic, 0, 0) as waits, pools.open(kafka_settings, topic, 1, 0) as reads:
+        append(kafka_settings, topic, 0, [b"a", b"b"])
+        until(lambda: pools.poll() and waits.is_held)
+        until(lambda: not pools.poll())
+        assert waits.is_held and pools.poll(held=True)
+        append(kafka_settings, topic, 1, [b"c"])
+        until(lambda: pools.poll() and reads.is_held)
+        assert read(reads, 1)[1] == [b"c"] and read(waits, 2)[1] == [b"a", b"b"]
+
+
+def test_a_renewal_that_fails_leaves_the_consumer_that_was_there(
+    full: str, kafka: str, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    """The role gets an error; whatever it does next, such as closing, finds a consumer. The next try renews."""
+    settings = KafkaSettings({"bootstrap.servers": kafka})
+    monkeypatch.setattr(clients, "PAUSE_S", 0.0)
+    pool = ReaderPool(settings, full, partitions=2, packed=packed)
+    with pool.open(0, 0) as reader, pool.open(1, 0):
+        until(lambda: reader.read(100))
+        old = pool.consumer
+        monkeypatch.setattr(settings, "credentials_version", lambda: 7)
+        monkeypatch.setattr(pool, "_properties", lambda: {"group.id": "g", "no.such.property": "1"})
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"no\.such\.property"):
+                reader.read(100)
+            pool.poll(0.0)
+        assert pool.consumer is old
+        monkeypatch.undo()
+        monkeypatch.setattr(settings, "credentials_version", lambda: 7)
+        position = reader.position
+        batch = until(lambda: reader.read(100))
+        assert pool.consumer is not old and batch.offsets[0] == position
+
+
+def test_a_pool_that_is_dropped_closes_its_consumer(full: str, kafka_settings: KafkaSettings, packed: bool) -> None:
+    """No thread of it and no file is left, although nobody has closed the readers."""
+    gc.collect()
+    threads, files = threads_and_files()
+    readers = [ReaderPool(kafka_settings, full, partitions=1, packed=packed).open(0, 0)]
+    until(lambda: readers[0].read(100))
+    assert threads_and_files()[0] > threads
+    readers.clear()
+    gc.collect()
+    until(lambda: threads_and_files() <= (threads, files))
 
 
 def test_a_shared_reader_is_what_a_pool_opens(kafka_settings: KafkaSettings, full: str, packed: bool) -> None:

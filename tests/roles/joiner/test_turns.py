@@ -20,7 +20,7 @@ class World:
         self.turns = Turns(cast(Any, self), cast(Any, self), lambda: self.now_s)
         self.joiners = [Partition(self, number) for number in range(partitions)]
 
-    def poll(self) -> bool:
+    def poll(self, *, held: bool) -> bool:
         """As `ReaderPools.poll`."""
         came, self.came = self.came, False
         return came
