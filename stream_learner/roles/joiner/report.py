@@ -84,9 +84,9 @@ def _report_durations(metrics: Metrics, progress: Progress) -> None:
 
 
 def lag_beyond_window_s(joiner: PartitionJoiner, now_ms: int, tick_ms: int) -> float | None:
-    """How far the windows that a partition has closed lie behind the clock; None before the first mark."""
+    """How far the windows that a partition has closed lie behind the clock; None where it has closed none."""
     last = joiner.progress.last
-    return None if last is None else max(now_ms - (last.last_tick + 1) * tick_ms, 0) / 1000
+    return None if last is None or last.last_tick <= 0 else max(now_ms - (last.last_tick + 1) * tick_ms, 0) / 1000
 
 
 def forget_partition(metrics: Metrics, partition: int) -> None:
