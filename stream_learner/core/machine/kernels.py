@@ -26,7 +26,6 @@ from numba.core import caching
 from numba.core.runtime import rtsys
 
 from stream_learner.core.machine.carried import carried_folder, processor_for, processors
-from stream_learner.core.machine.parts import Kernel, KernelCompiler, inside_a_kernel, is_part
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -231,8 +230,6 @@ class _Cache(caching.FunctionCache):
     def load_overload(self, signature: Any, target: Any) -> Any:
         rtsys.initialize(target)
         found = self._found(signature, target)
-        if inside_a_kernel():
-            return found
         if found is None and MACHINE_CODE.take_turn():
             found = self._found(signature, target)
         if found is None:
@@ -252,8 +249,6 @@ class _Cache(caching.FunctionCache):
         return None if data is None else self._impl.rebuild(target, data)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        if is_part(compiled):
-            return
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
@@ -261,14 +256,13 @@ class _Cache(caching.FunctionCache):
 
 
 def kernel(function: F, **options: bool) -> F:
-    """Compile a function on first use, keep the machine code on disk, release the GIL while it runs.
+    """Compile a function on first use, keep the machine code on disk, release the GIL while it runs: numba's `njit`.
 
     Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. If no folder
     can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why. The wrapper by which C
     would call a kernel is left out.
     """
-    given = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
-    compiled: Any = Kernel(function, targetoptions=given, pipeline_class=KernelCompiler)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
@@ -276,3 +270,8 @@ def kernel(function: F, **options: bool) -> F:
 
 inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True)
 """Like `kernel`, but compiled into each caller and not callable from Python: for the steps of hot loops."""
+
+copied = partial(kernel, inline="always")
+"""Like `kernel`, but its source is copied into its callers before they are compiled: for a step that calls much and has
+one caller or two. It would be compiled once for itself, and what it calls with it, to no use.
+"""
