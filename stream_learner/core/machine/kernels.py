@@ -48,9 +48,11 @@ def sources_stamp(package: Path) -> bytes:
 _STAMP = sources_stamp(PACKAGE)
 
 _CARRIED = carried_folder(PACKAGE, _STAMP) if {numba.config.CPU_NAME, numba.config.CPU_FEATURES} == {None} else None
-if _CARRIED is not None:
-    numba.config.CPU_NAME, numba.config.CPU_FEATURES = processors()[0], ""
-numba.config.CPU_NAME = processor_for(numba.config.CPU_NAME, llvmlite.binding.get_host_cpu_features())
+_INSTRUCTIONS = llvmlite.binding.get_host_cpu_features()
+_CARRIED_FOR = processor_for(processors()[0], _INSTRUCTIONS)
+"""The processor whose machine code is taken from what the wheel carries; numba compiles for this machine as always."""
+if (_runnable := processor_for(numba.config.CPU_NAME, _INSTRUCTIONS)) != numba.config.CPU_NAME:
+    numba.config.CPU_NAME = _runnable
 
 
 class _Folder(caching._CacheLocator):
@@ -245,7 +247,8 @@ class _Cache(caching.FunctionCache):
     def _carried(self, signature: Any, target: Any) -> Any:
         if self._carried_file is None:
             return None
-        data = self._carried_file.load(self._index_key(signature, target.codegen()))
+        types, (triple, *_), code = self._index_key(signature, target.codegen())
+        data = self._carried_file.load((types, (triple, _CARRIED_FOR, ""), code))
         return None if data is None else self._impl.rebuild(target, data)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
@@ -255,7 +258,7 @@ class _Cache(caching.FunctionCache):
             MACHINE_CODE.unkept = error.strerror or str(error)
 
 
-def kernel(function: F, **options: bool) -> F:
+def kernel(function: F, **options: bool | str) -> F:
     """Compile a function on first use, keep the machine code on disk, release the GIL while it runs: numba's `njit`.
 
     Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. If no folder
