@@ -17,6 +17,7 @@ from stream_learner.core.events.decoders import ClickDecoder, EventSpec, Impress
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import InputIdentity
+from stream_learner.core.log.rule_w import MAX_OUTSTANDING
 from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.joiner.kept import Kept
@@ -204,17 +205,33 @@ class StreamProcess(Calm):
         return self._most_read - self.read_now[place]
 
     def look(self) -> None:
-        """Ask for the ends, and turn all partitions until nothing is left to do."""
+        """Read what has come, ask for the ends, and close what may close."""
         self.read_now.clear()
+        for partition, joiner in self.partitions.items():
+            self._turn(joiner, lambda partition=partition: self._has_more(partition))  # type: ignore[misc]
         self.ends.ask()
         if self.silence is not None:
             self.silence.look(self.ends.snapshot)
-        for partition in self.partitions.values():
-            for _ in range(MOST_TURNS):
-                did = partition.turn()
-                self._deliver()
-                if not did:
-                    break
+        for joiner in self.partitions.values():
+            self._turn(joiner, lambda: False)
+
+    def _has_more(self, partition: int) -> bool:
+        """Whether a partition may read more of its inputs at this look."""
+        join = self.partitions[partition].join
+        if join is None:
+            return False
+        shown, clicked = (IMPRESSIONS, partition), (CLICKS, partition)
+        return (self.may_read(shown) > 0 and join.next_impression_to_read < self.logs[shown].end) or (
+            self.may_read(clicked) > 0 and join.next_click_to_read < self.logs[clicked].end
+        )
+
+    def _turn(self, joiner: PartitionJoiner, has_more: Callable[[], bool]) -> None:
+        for _ in range(MOST_TURNS):
+            did = joiner.turn()
+            is_full = joiner.attempt is None or joiner.attempt.outstanding >= MAX_OUTSTANDING
+            self._deliver()
+            if not did or not (is_full or has_more()):
+                break
 
     def _deliver(self) -> None:
         done = self.appender.done

@@ -14,7 +14,7 @@ from itertools import count
 
 from simulation.kafka import Entry, Log
 from simulation.stream_process import CLICKS, IMPRESSIONS, LOG, RunSettings, StreamProcess
-from simulation.stream_worlds import MINUTE, SECOND, Arrival, StreamWorld, clicked_in_window
+from simulation.stream_worlds import FOR_EVER, MINUTE, SECOND, Arrival, StreamWorld, clicked_in_window
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.log.examples import ExampleRecord, decode
 from stream_learner.core.log.marks import Mark
@@ -106,7 +106,8 @@ class _Judge:
         self.stream_ms = (mark.stream_tick + 1) * tick_ms
         made = _Made(0, 0)
         for i in range(self.emitted, mark.next_impression):
-            self._judge(i, made, outcome)
+            if not self._judge(i, made, outcome):
+                continue
             end_ms = self.shown[i].time_ms + self.settings.window_ms
             if end_ms < last - MINUTE:
                 outcome.fresh_s.append((now - end_ms) / 1000)
@@ -118,14 +119,15 @@ class _Judge:
         if made.examples:
             self._marks.append(made)
 
-    def _judge(self, i: int, made: _Made, outcome: Outcome) -> None:
+    def _judge(self, i: int, made: _Made, outcome: Outcome) -> bool:
+        """Judge an impression; returns whether it has an example, and is not late."""
         positive, label = self.is_positive[i], self._labels.pop(self._hashes[self.shown[i].id], None)
         outcome.impressions += 1
         outcome.positives += positive
         if label is None:
             outcome.emitted_late += 1
             outcome.late += positive
-            return
+            return False
         if label and not positive:
             raise AssertionError(f"impression {i} has a label and no click in its window")
         lost = bool(positive and not label)
@@ -136,6 +138,7 @@ class _Judge:
             outcome.lost += lost
             made.lost += lost
         made.examples += 1
+        return True
 
     def guess(self, examples: int, outcome: Outcome) -> None:
         """The joiner counts so many of the examples made last as guessed."""
@@ -173,6 +176,7 @@ class StreamRun:
             for topic, side in ((IMPRESSIONS, shown), (CLICKS, clicked))
             for p in partitions
             for arrival in side[p]
+            if arrival.at < FOR_EVER
         ]
         self._coming = sorted(coming, key=lambda one: one[0])
         self._at = [one[0] for one in self._coming]

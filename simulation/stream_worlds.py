@@ -17,6 +17,7 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 BEGINNING = 60 * DAY
 """A world begins here; older times are positive too."""
 FOR_EVER = 10**15
+"""What is there then never is."""
 SHOWN, CLICKED = 0, 1
 CLICK_AFTER_S = 20
 """The mean time from an impression to its click."""
@@ -84,7 +85,7 @@ class StreamWorld:
     whether an hour has events. jitter_ms: the mean of what a record takes beyond its way. wrong: the share of events
     whose clock is two hours off. wall, brokers: what the clock of the joiner, and that of the brokers, shows. is_live:
     whether freshness is measured. most_read: records that a partition reads of an input between two looks. begins_h,
-    ends_h: of each partition, in place of 0 and `hours`. spans: in place of both. dead_from_h: no clicks from then on.
+    ends_h: of each partition, in place of 0 and `hours`. spans: in place of both.
     """
 
     hours: float = 2.5
@@ -139,8 +140,7 @@ class StreamWorld:
             if rng.random() < self.ctr:
                 click = moment + self._click_after_s(rng) * SECOND
                 at = self.way(partition, CLICKED, click) + self._jitter(rng)
-                if at < FOR_EVER:
-                    clicked.append(Arrival(at, int(click) + off_ms, id))
+                clicked.append(Arrival(at, int(click) + off_ms, id))
         return shown, clicked
 
     def _jitter(self, rng: random.Random) -> float:
@@ -387,7 +387,7 @@ MAIN = (
 def clicked_in_window(
     shown: list[Arrival], clicked: list[Arrival], window_ms: int, skew_ms: int
 ) -> list[bool]:
-    """For each impression: whether a click with its id lies in its window, whenever it comes."""
+    """For each impression: whether a click with its id lies in its window, whenever it comes, and if it never does."""
     times = defaultdict(list)
     for click in sorted(clicked, key=lambda one: one.time_ms):
         times[click.id].append(click.time_ms)
