@@ -113,30 +113,30 @@ class Join(Section):
         2 * SECOND_MS,
         alias="grace",
         description=(
-            "At the end of a topic, how far the wall clock must have passed a tick to close it: "
-            "the longest delay from an event to its record in Kafka."
+            "At the end of a topic, how much later than usual an event may come: windows close so long after the last "
+            "events tell that their end has passed."
         ),
     )
     close_idle: bool = Field(
         True,
         description=(
-            "Whether the wall clock closes ticks at a topic's end, while its records are live or none come; false "
-            "waits for newer clicks."
+            "Whether windows close by the stream's own clock at a topic's end (docs/join.md, The clock); false waits "
+            "for newer events."
         ),
     )
     idle_after_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
-        MINUTE_MS,
+        10 * MINUTE_MS,
         alias="idle_after",
         description=(
-            "How long no record may have come before the wall clock closes ticks although the last ones were older "
-            "than `lateness`. Longer than any pause while old events are fed into a running joiner."
+            "How long windows wait while no event comes for longer than usual: a stall of up to so long costs nothing, "
+            "after a longer one examples are late or counted as guessed. Seconds for a laptop, where events are few."
         ),
     )
     hold_on_silence: bool = Field(
         True,
         description=(
-            "Whether the wall clock stops closing ticks when clicks stop although impressions go on, for longer than "
-            "their usual rate explains, until one comes. false for sites with hardly any clicks."
+            "Whether windows wait for the next click when clicks stop although impressions go on, for longer than "
+            "their usual rate explains. false for sites with hardly any clicks."
         ),
     )
     max_skew_ms: Annotated[DurationMs, lasting("1s", "7d")] = Field(

@@ -115,6 +115,7 @@ def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mappin
             "tick": f"{TICK_MS}ms",
             "dedupe": f"{DEDUPE_MS}ms",
             "grace": f"{GRACE_MS}ms",
+            "idle_after": "2s",
             "lateness": f"{LATENESS_MS}ms",
             "max_skew": f"{LATENESS_MS}ms",
         },

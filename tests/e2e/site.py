@@ -31,6 +31,7 @@ from stream_learner.core.log.marks import Mark
 from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.lifecycle import Role, Stopping, run_role
+from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 from stream_learner.roles.scorer.scorer import Scorer
@@ -51,6 +52,17 @@ IN_ORDER = {"max.in.flight.requests.per.connection": 1}
 """Else a broker that has just been started may put the first records behind later ones."""
 LARGE = {"linger.ms": 5, "message.max.bytes": 12 << 20}
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(12 << 20)}
+
+
+class RightClock(BrokersClock):
+    """The brokers' clock where it is that of the joiner: a real broker's append times do not go by a moved clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = 0
+
+    def note(self, appended_ms: int, m: int) -> None:
+        """Pass over what a real broker tells."""
 
 
 class Site:
@@ -149,7 +161,9 @@ class Site:
         assert producer.flush(waiting.patience(FLUSH_S)) == 0
 
     def joiner(self, config: Config | None = None, metrics: Metrics | None = None, **options: Any) -> JoinerRole:
-        """A joiner of this model."""
+        """A joiner of this model. `clock_ms`: a clock for it that is right, so that it is the brokers' clock, too."""
+        if "clock_ms" in options:
+            options.setdefault("brokers", RightClock())
         return JoinerRole(config or self.config, metrics or Metrics(self.model), **options)
 
     def learner(self, config: Config | None = None, metrics: Metrics | None = None) -> LearnerRole:

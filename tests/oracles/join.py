@@ -1,8 +1,8 @@
 """The oracle's join: events of one partition in, examples and the end of every record out, by docs/join.md alone.
 
 The rules stand here twice. `join_by_log_time` says of each impression and each click by itself what becomes of it,
-where nothing but the two logs closes a tick. `replay` follows given marks step by step, as the page tells it, and so
-also covers ticks that the clock closed. `marks_by_log_time` looks for the marks, and `label_by_definition` is the
+where nothing but the two logs closes windows. `replay` follows given marks step by step, as the page tells it, and so
+also covers windows that the clock closed. `marks_by_log_time` looks for the marks, and `label_by_definition` is the
 sentence on labels and nothing else. None of them may be made fast, or share code with the product.
 """
 
@@ -33,12 +33,18 @@ class Example(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The positions that decide a tick: ticks first..last-1 are empty, all examples belong to the last."""
+    """What decides the content of a mark: its ticks, its two positions, and the windows that it closes.
+
+    All examples belong to the last of its ticks.
+    """
 
     first_tick: int
     last_tick: int
     next_impression: int  # the border
     click_cursor: int
+    stream_tick: int | None = None  # the last tick of stream time whose windows are closed; None: the last tick
+    labels_from_ms: int = 0  # impressions with a time before it are late
+    rules: int = 3  # 2: tick and stream time are one, clicks go by log time, impressions are late by the last tick
 
 
 class Joined(NamedTuple):
@@ -56,6 +62,17 @@ class Joined(NamedTuple):
 def least_times(times: Sequence[int], agree: int) -> list[int]:
     """The smallest time of each event's row; the end of the list ends a row too."""
     return [min(times[n : n + agree]) for n in range(len(times))]
+
+
+def usual_time(row: Sequence[int], agree: int) -> int:
+    """The median of the times in a click's row; its own time, the first, stands for those that are missing.
+
+    Of an even number, it is the lower of the two in the middle.
+
+    >>> usual_time([5000, 1000, 1010], agree=3), usual_time([5000, 1000], agree=3), usual_time([5000, 1000], agree=2)
+    (1010, 5000, 1000)
+    """
+    return sorted([*row, *row[:1] * (agree - len(row))])[(agree - 1) // 2]
 
 
 def log_times(times: Sequence[int | None], agree: int) -> list[int | None]:
@@ -84,7 +101,7 @@ def label_by_definition(imp: Impression, clicks: Iterable[Click], click_cursor: 
 
 
 def first_tick_remembered(tick: int, s: Settings) -> int:
-    """H: a tick that repeats an id of this tick or a later one emits a duplicate.
+    """H: where T is `tick`, an impression whose id was emitted with a T of H or later is a duplicate.
 
     >>> first_tick_remembered(100, {"dedupe_ms": 1700, "tick_ms": 100})  # k = 17, g = 3, T - k = 83
     81
@@ -159,7 +176,7 @@ class _Known(NamedTuple):
 
     click: Click
     seen_ms: int  # log time when it has been read: the ticks that end at or before it have closed without the click
-    goes_ms: int  # it goes with the first tick that ends after this
+    goes_ms: int  # by usual time: it goes with the first tick that ends after this
 
     def is_taken(self, end: int) -> bool:
         return self.seen_ms < end
@@ -254,13 +271,18 @@ def _passed_with(times: Sequence[int | None], agree: int) -> list[int]:
 
 
 def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
-    """The times at which each click is read (when the row that ends with it is complete) and goes."""
+    """The times at which each click is read (when the row that ends with it is complete) and goes.
+
+    Where the end of the list cuts a row, its clicks are at or past all ends that log time has passed, and wait.
+    """
     lateness, memory = s["lateness_ms"], s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
-    times = log_times([c.time_ms for c in clicks], s["agree"])
-    known, goes = [], BEFORE_ALL
-    for click, log_time, seen in zip(clicks, times, _passed_with([c.time_ms for c in clicks], s["agree"]), strict=True):
-        if click.time_ms is not None and log_time is not None:
-            goes = max(goes, min(click.time_ms, log_time + lateness) + memory)
+    usable = [c.time_ms for c in clicks if c.time_ms is not None]
+    known, goes, usual, place = [], BEFORE_ALL, BEFORE_ALL, 0
+    for click, seen in zip(clicks, _passed_with([c.time_ms for c in clicks], s["agree"]), strict=True):
+        if click.time_ms is not None:
+            usual = max(usual, usual_time(usable[place : place + s["agree"]], s["agree"]))
+            goes = max(goes, min(click.time_ms, usual + lateness) + memory)
+            place += 1
         known.append(_Known(click, seen, goes))
     return known
 
@@ -316,6 +338,7 @@ class _Replay:
         self.impressions, self.clicks, self.s, self.partition = impressions, clicks, s, partition
         self.shown = [(i.offset, i.time_ms) for i in impressions if i.time_ms is not None]
         self.clicked = [(c.offset, c.time_ms) for c in clicks if c.time_ms is not None]
+        self.stream_tick = -1  # the last one closed
         self.n_emitted = self.n_shown = self.n_taken = self.n_clicked = 0
         self.kept: list[_Kept] = []
         self.kept_of_id: dict[int, list[_Kept]] = {}
@@ -323,15 +346,46 @@ class _Replay:
         self.written_ms = self.gone_ms = BEFORE_ALL
         self.passed = _passed_with([c.time_ms for c in clicks], s["agree"])
 
-    def take_clicks(self, mark: Mark, n: Counter[str]) -> dict[int, str]:
-        """Take the clicks of a mark, in a run of ticks one tick after the other; those that go before its last tick."""
-        s, gone, tick = self.s, {}, mark.first_tick
-        while self.n_taken < len(self.clicks) and self.clicks[self.n_taken].offset < mark.click_cursor:
+    def close(self, mark: Mark) -> Joined:
+        """Take clicks, emit impressions, let clicks go."""
+        n_i: Counter[str] = Counter()
+        n_c: Counter[str] = Counter()
+        examples: list[Example] = []
+        gone: dict[int, str] = {}
+        last = mark.last_tick if mark.stream_tick is None else mark.stream_tick
+        assert self.stream_tick <= last <= mark.last_tick, "stream time never goes back, nor past the mark's last tick"
+        if last == self.stream_tick:
+            assert not self._emits(mark) and not self._takes(mark), "a mark that closes no window moves no position"
+        else:
+            gone = self.take_clicks(mark, last, n_c)
+            examples = self.emit_impressions(mark, n_i)
+            gone |= self.let_clicks_go((last + 1) * self.s["tick_ms"], mark.click_cursor, mark.rules)
+        self.stream_tick = last
+        n_c.update(gone.values())
+        n_c["waiting"] = len(self.kept)
+        return Joined(examples, n_i, n_c, gone)
+
+    def _emits(self, mark: Mark) -> bool:
+        """Whether an impression is left before the border."""
+        return self.n_emitted < len(self.impressions) and self.impressions[self.n_emitted].offset < mark.next_impression
+
+    def _takes(self, mark: Mark) -> bool:
+        """Whether a click is left before the cursor."""
+        return self.n_taken < len(self.clicks) and self.clicks[self.n_taken].offset < mark.click_cursor
+
+    def take_clicks(self, mark: Mark, last: int, n: Counter[str]) -> dict[int, str]:
+        """Take the clicks of a mark that closes windows up to tick `last`; the clicks that go meanwhile.
+
+        Only a mark that emits no record is made tick by tick.
+        """
+        s, gone, tick = self.s, {}, self.stream_tick + 1
+        tick_by_tick = mark.rules == 2 or not self._emits(mark)
+        while self._takes(mark):
             click = self.clicks[self.n_taken]
-            of = max(tick, min(self.passed[self.n_taken] // s["tick_ms"], mark.last_tick))
-            if of > tick:
+            of = min(self.passed[self.n_taken] // s["tick_ms"], last)
+            if tick_by_tick and of > tick:
                 tick = of
-                gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset))
+                gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset, mark.rules))
             self.n_taken += 1
             n["read"] += 1
             self._take(click, tick)
@@ -354,9 +408,10 @@ class _Replay:
         self.n_clicked += 1
 
     def emit_impressions(self, mark: Mark, n: Counter[str]) -> list[Example]:
-        s, tick, examples = self.s, mark.last_tick, []
+        s, examples = self.s, []
+        tick = mark.last_tick if mark.rules == 2 else self.stream_tick + 1  # T
         floor = tick * s["tick_ms"] - s["window_ms"]
-        while self.n_emitted < len(self.impressions) and self.impressions[self.n_emitted].offset < mark.next_impression:
+        while self._emits(mark):
             imp = self.impressions[self.n_emitted]
             self.n_emitted += 1
             n["read"] += 1
@@ -373,7 +428,7 @@ class _Replay:
             hits = [e for e in same if in_span(e.click, imp, s)]
             if repeats:
                 n["duplicates"] += 1
-            elif imp.time_ms < floor - s["lateness_ms"]:
+            elif imp.time_ms < max(floor - s["lateness_ms"], mark.labels_from_ms):
                 n["late"] += 1
             elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in same):
                 n["duplicates"] += 1
@@ -383,23 +438,24 @@ class _Replay:
                 if s["dedupe_ms"] != 0 and hits and all(e.word != "matched" for e in hits):
                     hits[0].word = "matched"
                 label = max((e.click.value for e in hits), default=0.0)
-                example = _example_or_sampled_out(imp, self.written_ms, tick, self.partition, label, s)
+                example = _example_or_sampled_out(imp, self.written_ms, mark.last_tick, self.partition, label, s)
                 n["examples" if example else "sampled_out"] += 1
                 if example:
                     examples.append(example)
                     n["positives"] += label > 0
         return examples
 
-    def let_clicks_go(self, end: int, cursor: int) -> dict[int, str]:
-        """The clicks that go with a tick that ends at `end`, if the cursor stands at an offset."""
+    def let_clicks_go(self, end: int, cursor: int, rules: int) -> dict[int, str]:
+        """The clicks that go where windows are closed up to `end` and the last click taken lies before `cursor`."""
         s, gone = self.s, {}
         for e in self.kept:
             if e.click.time_ms is not None:
-                log_time = max(self.gone_ms, min(self._row(self.clicked, e.place, cursor)))
-                until = min(e.click.time_ms, log_time + s["lateness_ms"])
+                row = self._row(self.clicked, e.place, cursor)
+                usual = max(self.gone_ms, min(row) if rules == 2 else usual_time(row, s["agree"]))
+                until = min(e.click.time_ms, usual + s["lateness_ms"])
                 if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
                     break
-                self.gone_ms = log_time
+                self.gone_ms = usual
                 self.kept_of_id[e.click.id_hash].remove(e)
             gone[e.click.offset] = e.word
         del self.kept[: len(gone)]
@@ -418,14 +474,5 @@ def replay(
     partition: int = 0,
 ) -> list[Joined]:
     """The output of each mark, as a pure function of the inputs and the marks up to it."""
-    state, out = _Replay(impressions, clicks, s, partition), []
-    for mark in marks:
-        n_i: Counter[str] = Counter()
-        n_c: Counter[str] = Counter()
-        gone = state.take_clicks(mark, n_c)
-        examples = state.emit_impressions(mark, n_i)
-        gone |= state.let_clicks_go((mark.last_tick + 1) * s["tick_ms"], mark.click_cursor)
-        n_c.update(gone.values())
-        n_c["waiting"] = len(state.kept)
-        out.append(Joined(examples, n_i, n_c, gone))
-    return out
+    state = _Replay(impressions, clicks, s, partition)
+    return [state.close(mark) for mark in marks]

@@ -1,7 +1,7 @@
 """The oracle's join on tiny inputs, worked out by hand from docs/join.md.
 
 All hand-made cases have windows of 500 ms, 50 ms of skew, ticks of 100 ms, and 300 ms of lateness. So a click with
-time u goes with the first tick that ends after u + 850, and tick T calls impressions late before T * 100 - 800.
+time u goes with the first W after u + 850, and a mark calls impressions late before W0 - 800.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tests.oracles.join import (
     least_times,
     log_times,
     marks_by_log_time,
+    usual_time,
 )
 from tests.oracles.loop import Joined, Mark, join_by_log_time, replay, settings
 
@@ -352,22 +353,126 @@ def test_dead_records_are_counted_where_they_lie() -> None:
     assert joined.outcome_of_click == {0: "dead", 1: "matched", 2: "dead"}
 
 
-def test_a_click_ahead_of_log_time_is_kept_only_by_lateness() -> None:
-    """Its time is 99999, its log time 1010: it goes when a tick ends after 1310 + 850 = 2160, and lets the next go."""
+def gone_with(clicks: list[Click], marks: list[Mark], rules: int) -> list[list[int]]:
+    """The offsets of the clicks that go with each mark, by the rules of a version."""
+    joined = replay([], clicks, [mark._replace(rules=rules) for mark in marks], THREE)
+    return [list(j.outcome_of_click) for j in joined]
+
+
+def test_usual_time_is_the_lower_median() -> None:
+    """Of rows of three and four; where one or two are missing, the first stands for them."""
+    assert [usual_time(row, agree=3) for row in ([7], [9, 5], [9, 1, 5])] == [7, 9, 5]
+    assert [usual_time(row, agree=4) for row in ([7], [9, 5], [9, 1, 5], [9, 1, 5, 7])] == [7, 9, 5, 5]
+
+
+def test_a_click_ahead_goes_in_time() -> None:
+    """Its time is 99999, the median of its row 1400: it goes when W is after 1700 + 850 = 2550, and lets the next go.
+
+    By the rules of version 2 it is the least time of its row, 1010: after 2160.
+    """
     clicks = clicks_of((1000, 8), (99_999, 9), (1010, 1), (1400, 3), last=3)
-    marks = [Mark(0, 17, 0, 6), Mark(18, 20, 0, 6), Mark(21, 21, 0, 6), Mark(22, 22, 0, 6)]
-    gone = [list(joined.outcome_of_click) for joined in replay([], clicks, marks, THREE)]
-    assert gone == [[], [0], [1, 2], [3]]
+    marks = [Mark(0, 17, 0, 6), Mark(18, 20, 0, 6), Mark(21, 21, 0, 6), Mark(22, 24, 0, 6), Mark(25, 25, 0, 6)]
+    assert gone_with(clicks, marks, rules=3) == [[], [0], [], [], [1, 2, 3]]
+    assert gone_with(clicks, marks, rules=2) == [[], [0], [1, 2], [3], []]
+
+
+def test_a_click_that_comes_late_does_not_take_the_punctual_ones_with_it() -> None:
+    """3000 and 3010 stay until after 3850 and 3860, though 1000 is in their rows; version 2 let them go after 2150."""
+    clicks = clicks_of((3000, 1), (3010, 2), (1000, 3), (3020, 4), last=3)
+    marks = [Mark(0, 30, 0, 4), Mark(31, 37, 0, 4), Mark(38, 38, 0, 4)]
+    assert gone_with(clicks, marks, rules=3) == [[], [], [0, 1, 2, 3]]
+    assert gone_with(clicks, marks, rules=2) == [[0, 1, 2], [], [3]]
+
+
+def test_usual_time_does_not_go_back_while_clicks_go() -> None:
+    """The first two go with 3000. The third, whose row says 1010, goes by 3000 too: after 3300 + 850 = 4150."""
+    clicks = clicks_of((2900, 1), (3000, 2), (4150, 3), (1000, 4), (1010, 5), last=0)
+    marks = [Mark(0, 37, 0, 5), Mark(38, 40, 0, 5), Mark(41, 41, 0, 5)]
+    assert gone_with(clicks, marks, rules=3) == [[0], [1], [2, 3, 4]]
+
+
+# --- stream time ------------------------------------------------------------------------------------------
+
+
+def test_a_mark_that_closes_no_window_changes_nothing() -> None:
+    """Ticks go on, windows wait: from tick 10 to 99, with W = 1000 before, with them and after."""
+    impressions, clicks = impressions_of((1000, 1), last=0), clicks_of((900, 9), (1100, 1), last=0)
+    marks = [Mark(0, 9, 0, 1), Mark(10, 60, 0, 1, 9), Mark(61, 99, 0, 1, 9), Mark(100, 100, 1, 2, 16)]
+    joined = replay(impressions, clicks, marks, SMALL)
+    assert [(+j.impressions, +j.clicks) for j in joined[1:3]] == [(Counter(), Counter(waiting=1))] * 2
+    assert [(e.tick, e.label, e.log_time_ms) for e in joined[3].examples] == [(100, 1, 1000)]
+    assert joined[3].clicks == Counter(read=1, waiting=2)
+
+
+def test_stream_time_of_a_mark_moves_positions_or_stays() -> None:
+    """It never goes back, never passes the last tick, and without it positions stay."""
+    clicks = clicks_of((900, 9), last=0)
+    for marks in (
+        [Mark(0, 9, 0, 0, 10)],
+        [Mark(0, 9, 0, 0), Mark(10, 19, 0, 0, 8)],
+        [Mark(0, 9, 0, 0), Mark(10, 19, 0, 1, 9)],
+        [Mark(0, 9, 0, 1, -1)],
+    ):
+        with pytest.raises(AssertionError):
+            replay([], clicks, marks, SMALL)
+
+
+def test_impressions_are_late_by_the_stream_time_of_the_mark_before() -> None:
+    """W0 is 3000 in tick 90: 2200 is not late, 2199 is; no log time is before 2500. That W is 6000 does not matter."""
+    impressions = impressions_of((2200, 1), (2199, 2), (2600, 3), last=0)
+    for last in (30, 59):
+        _, joined = replay(impressions, [], [Mark(0, 80, 0, 0, 29), Mark(81, 90, 3, 0, last)], SMALL)
+        assert [(e.tick, e.offset, e.log_time_ms) for e in joined.examples] == [(90, 0, 2500), (90, 2, 2600)]
+        assert joined.impressions["late"] == 1
+
+
+def test_repeats_are_told_by_stream_time() -> None:
+    """T is 15 and 17, then 18: two ticks are remembered, however many ticks of the log lie between."""
+    impressions = impressions_of((1000, 1), (1200, 1), (1200, 2), (1300, 2), last=0)
+    marks = [Mark(0, 14, 0, 0), Mark(15, 15, 1, 0), Mark(16, 70, 1, 0, 16), Mark(71, 80, 3, 0, 17)]
+    marks += [Mark(81, 90, 3, 0, 19), Mark(91, 91, 4, 0, 20)]
+    joined = replay(impressions, [], marks, SMALL)
+    assert [[(e.offset, e.tick) for e in j.examples] for j in joined] == [[], [(0, 15)], [], [(2, 80)], [], [(3, 91)]]
+    assert [j.impressions["duplicates"] for j in joined] == [0, 0, 0, 1, 0, 0]
+
+
+def test_no_click_goes_before_the_impressions_of_its_mark_are_emitted() -> None:
+    """W goes from 1000 to 6100, and log time passes 5000 with the second click. The first, whose time is over at 1850,
+    goes at the end; until then it is one that makes a label, and the third is a duplicate. The fourth is not late.
+
+    Where no impression is emitted, the run is that of its ticks made one by one: the first is gone when the third is
+    taken, which is late.
+    """
+    clicks = clicks_of((1000, 1), (5000, 9), (1500, 1), (1500, 2), last=0)
+    marks = [Mark(0, 9, 0, 0), Mark(10, 60, 1, 4)]
+    joined = replay(impressions_of((1000, 1), last=0), clicks, marks, SMALL)
+    assert labels(joined[1]) == {0: 1}
+    assert joined[1].outcome_of_click == {0: "matched", 1: "orphans", 2: "duplicates", 3: "orphans"}
+    joined = replay([], clicks, marks, SMALL)
+    assert joined[1].outcome_of_click == {0: "orphans", 1: "orphans", 2: "late", 3: "late"}
+
+
+def test_impressions_from_before_labels_can_be_trusted_are_late() -> None:
+    """By a mark whose labels count from 1100 on, 1099 is late, whatever clicks it has; 1100 is not."""
+    mark = Mark(0, 30, 2, 2, labels_from_ms=1100)
+    (joined,) = replay(impressions_of((1099, 1), (1100, 2), last=0), clicks_of((1100, 1), (1100, 2)), [mark], SMALL)
+    assert labels(joined) == {1: 1}
+    assert outcomes(joined) == Counter(read=2, late=1, examples=1, positives=1)
+
+
+def test_a_mark_of_version_2_is_late_by_its_last_tick_and_the_next_goes_on_from_there() -> None:
+    """Ticks 0 to 30 with an impression: W0 is 3000. After it W0 is 3100, in whichever tick of the log."""
+    impressions = impressions_of((2200, 1), (2199, 2), (2300, 3), (2299, 4), last=0)
+    marks = [Mark(0, 30, 2, 0, rules=2), Mark(31, 70, 4, 0, 40)]
+    first, second = replay(impressions, [], marks, SMALL)
+    assert [(e.tick, e.offset, e.log_time_ms) for e in first.examples + second.examples] == [
+        (30, 0, 2500),
+        (70, 2, 2600),
+    ]
+    assert first.impressions["late"] == second.impressions["late"] == 1
 
 
 # --- what the clock closed --------------------------------------------------------------------------------
-
-
-def test_a_closed_tick_is_a_floor_under_the_log_time_that_is_written() -> None:
-    """Tick 30 began at 3000: no log time before 2500. One before 2200 would be late."""
-    (joined,) = replay(impressions_of((2200, 1), (2199, 2), (2600, 3))[:3], [], [Mark(0, 30, 3, 0)], SMALL)
-    assert [(e.tick, e.offset, e.log_time_ms) for e in joined.examples] == [(30, 0, 2500), (30, 2, 2600)]
-    assert joined.impressions["late"] == 1
 
 
 def test_the_border_ends_rows_of_impressions() -> None:
@@ -378,15 +483,15 @@ def test_the_border_ends_rows_of_impressions() -> None:
 
 
 def test_the_cursor_ends_rows_of_clicks() -> None:
-    """The second click stands alone until the third is read: kept by its own time, 5850, then by 1010, until 2160."""
-    clicks = clicks_of((1000, 1), (5000, 2), (1010, 3), last=0)
-    marks = [Mark(0, 20, 0, 2), Mark(21, 21, 0, 2), Mark(22, 22, 0, 3)]
-    gone = [list(joined.outcome_of_click) for joined in replay([], clicks, marks, THREE)]
-    assert gone == [[0], [], [1, 2]]
+    """The second click is kept by its own time, 5850, while it stands alone and with the third; then by 1020: 2170."""
+    clicks = clicks_of((1000, 1), (5000, 2), (1010, 3), (1020, 4), last=0)
+    marks = [Mark(0, 20, 0, 2), Mark(21, 21, 0, 3), Mark(22, 22, 0, 4)]
+    assert gone_with(clicks, marks, rules=3) == [[0], [], [1, 2, 3]]
+    assert gone_with(clicks, marks, rules=2) == [[0], [1, 2], [3]]
 
 
-def test_a_click_is_late_by_the_first_tick_of_its_mark() -> None:
-    """A run from tick 10 on: 999 is before it, 1000 is not."""
+def test_a_click_is_late_by_the_first_tick_of_stream_time_of_its_mark() -> None:
+    """A run from tick 10 on: 999 is before it, 1000 is not; what log time has passed with them is not there."""
     (first, second) = replay([], clicks_of((999, 1), (1000, 2), last=0), [Mark(0, 9, 0, 0), Mark(10, 40, 0, 2)], SMALL)
     assert first.outcome_of_click == {}
     assert second.outcome_of_click == {0: "late", 1: "orphans"}

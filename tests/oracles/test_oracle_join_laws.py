@@ -50,19 +50,27 @@ def total(joined: list[Joined]) -> Joined:
 
 
 def any_marks(rng: random.Random, world: World) -> list[Mark]:
-    """Marks as a clock might have made them: any positions that do not go back, until all records are taken."""
+    """Marks as a clock might have made them: any positions that do not go back, until all records are taken.
+
+    In half of the worlds tick and stream time are one, in the others windows wait while ticks go on, and close many at
+    a time. The first marks may be of version 2.
+    """
     s = world.settings
     shown, clicked = ([a.offset for a in side] for side in (world.impressions, world.clicks))
     ends = [[*side, side[-1] + 1] if side else [0] for side in (shown, clicked)]
     times = [a.time_ms for a in world.impressions + world.clicks if a.time_ms is not None]
-    tick = max(0, min(times, default=0) // s["tick_ms"] - 20)
-    marks, first, i, c = [], 0, 0, 0
+    first = max(0, min(times, default=0) // s["tick_ms"] - 20)
+    marks = [Mark(0, first - 1, ends[0][0], ends[1][0])] if first else []
+    version_2, one, stream, i, c = rng.choice([0, 0, 5, 20]), rng.random() < 0.5, first - 1, 0, 0
     while i < len(shown) or c < len(clicked):
-        last = tick + rng.choice([0, 0, 0, 1, 3, 10])
-        i = min(len(shown), i + rng.choice([0, 1, 1, 2, 4])) if first == last else i
-        c = min(len(clicked), c + rng.choice([0, 0, 1, 2, 5]))
-        marks.append(Mark(first, last, ends[0][i], ends[1][c]))
-        first = tick = last + 1
+        last = first + rng.choice([0, 0, 0, 1, 3, 10])
+        rules = 2 if len(marks) < version_2 else 3
+        upto = last if one or rules == 2 else min(last, stream + rng.choice([0, 0, 1, 1, 3, 20, 200]))
+        if upto > stream:
+            i = min(len(shown), i + rng.choice([0, 1, 1, 2, 4, 40])) if first == last or rules == 3 else i
+            c = min(len(clicked), c + rng.choice([0, 0, 1, 2, 5, 40]))
+        marks.append(Mark(first, last, ends[0][i], ends[1][c], None if one else upto, rules=rules))
+        first, stream = last + 1, upto
     return marks
 
 
@@ -229,3 +237,40 @@ def test_where_runs_are_cut_decides_nothing() -> None:
         waiting = {m.last_tick: j.clicks["waiting"] for m, j in zip(cut, other, strict=True)}
         assert [j.clicks["waiting"] for j in plain] == [waiting[m.last_tick] for m in marks]
     assert cuts > 1000
+
+
+def test_ticks_decide_nothing_but_whose_example_it_is() -> None:
+    """Marks that close no window put in between, and more ticks in every mark, leave all else as it is."""
+    added = 0
+    for rng, world in worlds("ticks"):
+        inputs, marks = (world.oracle_impressions(), world.oracle_clicks()), any_marks(rng, world)
+        marks = [mark._replace(rules=3) for mark in marks]
+        slow: list[Mark] = []
+        later = 0
+        for mark in marks:
+            if slow and rng.random() < 0.5:
+                first, later = mark.first_tick + later, later + 7
+                slow.append(slow[-1]._replace(first_tick=first, last_tick=first + 6, stream_tick=stream_tick(slow[-1])))
+            more = rng.choice([0, 0, 3])
+            ticks = {"first_tick": mark.first_tick + later, "last_tick": mark.last_tick + later + more}
+            slow.append(mark._replace(**ticks, stream_tick=stream_tick(mark)))
+            later += more
+        plain, other = (total(replay(*inputs, of, world.settings)) for of in (marks, slow))
+        assert [e._replace(tick=0) for e in plain.examples] == [e._replace(tick=0) for e in other.examples]
+        assert plain[1:] == other[1:]
+        added += len(slow) - len(marks)
+    assert added > 1000
+
+
+def stream_tick(mark: Mark) -> int:
+    """The last tick of stream time that is closed with a mark."""
+    return mark.last_tick if mark.stream_tick is None else mark.stream_tick
+
+
+def test_where_each_clock_is_taken_at_its_word_version_2_differs_in_nothing() -> None:
+    """A row of one has one time. Its marks emit in a tick of their own, or not at all."""
+    for rng, world in worlds("versions"):
+        made, s = closed_by_log(world, rng), {**world.settings, "agree": 1}
+        inputs = made.oracle_impressions(), made.oracle_clicks()
+        marks = marks_by_log_time(*inputs, s)
+        assert replay(*inputs, marks, s) == replay(*inputs, [mark._replace(rules=2) for mark in marks], s)

@@ -95,7 +95,7 @@ def a_config(**learner: Any) -> Config:
 def durable(joined: Joined, first: int, last: int) -> None:
     """A mark of these ticks has become durable."""
     at_s, mark, before = 0.0, MarkId(1, last), MarkId(1, first - 1)
-    joined.progress.note(Appended(at_s, mark, before, Cut(first, last, 9, 9), COUNTS, (first, last)), at_s)
+    joined.progress.note(Appended(at_s, mark, before, Cut(first, last, 9, 9), first, COUNTS, (first, last)), at_s)
 
 
 def test_a_partition_is_reported_once() -> None:

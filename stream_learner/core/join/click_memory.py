@@ -281,19 +281,23 @@ def take_clicks(
 def _time_of_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int64], median: bool) -> int:
     """The lower median of the times in the row of a click that is not dead, else the least; click `end` - 1 ends rows.
 
-    row: scratch for the times, as many as a row has.
+    row: scratch for the times, as many as a row has. For the median, the click's own time stands for those missing.
     """
+    own = load_i64(click_address(clicks, number) + TIME)
     n = 0
-    while n < len(row) and number < end:
-        click = click_address(clicks, number)
-        if code_of(load_i64(click + WORD)) != DEAD:
-            time, i = load_i64(click + TIME), n
-            while i > 0 and row[i - 1] > time:  # sorted in; times come nearly in order
-                row[i] = row[i - 1]
-                i -= 1
-            row[i] = time
-            n += 1
-        number += 1
+    while n < len(row) and (median or number < end):
+        time, i = own, n
+        if number < end:
+            click = click_address(clicks, number)
+            number += 1
+            if code_of(load_i64(click + WORD)) == DEAD:
+                continue
+            time = load_i64(click + TIME)
+        while i > 0 and row[i - 1] > time:  # sorted in; times come nearly in order
+            row[i] = row[i - 1]
+            i -= 1
+        row[i] = time
+        n += 1
     return row[(n - 1) // 2] if median else row[0]
 
 

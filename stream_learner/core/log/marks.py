@@ -390,7 +390,7 @@ def decode_mark(record: LogRecord) -> Mark:
         labels_from_ms=labels_from_ms,
         rules=header.version,
     )
-    _check_order(mark, min(*found[3:6], *impressions, *clicks, labels_from_ms), where)
+    _check_order(mark, min(*found[3:6], *impressions, *clicks, stream_tick + 1, labels_from_ms), where)
     return mark
 
 
@@ -411,7 +411,7 @@ def _check_order(mark: Mark, least: int, where: Where) -> None:
     if not 0 <= mark.first_tick <= mark.last_tick or mark.pred_tick < -1:
         ticks = f"{mark.first_tick}..{mark.last_tick}"
         raise DamagedRecord(f"a mark of ticks {ticks} after {mark.pred_tick}", where)
-    if not -1 <= mark.stream_tick <= mark.last_tick:
+    if mark.stream_tick > mark.last_tick:
         raise DamagedRecord(f"a mark of tick {mark.last_tick} with stream time up to tick {mark.stream_tick}", where)
     if least < 0 or mark.first_click > mark.click_cursor:
         raise DamagedRecord("a mark whose positions or counts are out of order", where)

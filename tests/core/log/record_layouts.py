@@ -37,7 +37,7 @@ def header_bytes(
     kind: int, flags: int, partition: int, sequence: int, attempt: int, tick: int, body: bytes, version: int = 0
 ) -> bytes:
     """Header and body, written from the documented layout; version: 0 for that of most records of the kind."""
-    version = version or (2 if kind == 2 else 1)
+    version = version or (3 if kind == 2 else 1)
     head = struct.pack("<4sHBBIIQq", b"SLTL", version, kind, flags, partition, sequence, attempt, tick)
     return head + struct.pack("<II", zlib.crc32(head), zlib.crc32(body)) + body
 
@@ -143,7 +143,7 @@ U64 = st.integers(0, 2**64 - 1)
 @st.composite
 def marks(draw: st.DrawFn) -> Mark:
     """Marks with any numbers that are in order, some with a resume point."""
-    first_tick, more = draw(st.integers(0, 2**62)), draw(st.integers(0, 2**62))
+    first_tick, more = draw(st.integers(0, 2**62)), draw(st.integers(0, 2**62 - 1))
     codes = draw(st.lists(st.integers(0, 3), max_size=50))
     first_click = draw(st.integers(0, 2**62))
     log_times = st.integers(-(2**63), 2**63 - 1)
@@ -179,6 +179,8 @@ def marks(draw: st.DrawFn) -> Mark:
         resume=point,
         features=draw(U64),
         begins_anew=point is not None and draw(st.booleans()),
+        stream_tick=draw(st.integers(-1, first_tick + more)),
+        labels_from_ms=draw(COUNTS),
     )
 
 
@@ -189,7 +191,7 @@ def plain_mark(mark: Mark) -> bytes:
     body += struct.pack("<4q", mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
     body += struct.pack("<7q", i.read, i.examples, i.positives, i.duplicates, i.sampled_out, i.dead, i.late)
     body += struct.pack("<7q", c.read, c.matched, c.duplicates, c.orphans, c.late, c.dead, c.waiting)
-    body += struct.pack("<Q", mark.features)
+    body += struct.pack("<Qqq", mark.features, mark.stream_tick, mark.labels_from_ms)
     r = mark.resume
     if r is not None:
         body += r.impression_topic_id + r.click_topic_id

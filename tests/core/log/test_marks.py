@@ -26,7 +26,7 @@ def test_a_mark_is_what_the_layout_says_and_decodes_to_itself(mark: Mark) -> Non
 
 
 @settings(max_examples=100, deadline=None)
-@given(marks(), st.integers(470, 510))
+@given(marks(), st.integers(486, 526))
 def test_codes_too_many_for_a_mark_lie_ahead_of_it_and_come_back(mark: Mark, max_bytes: int) -> None:
     """No record is larger than it may be, and putting the parts back gives the resume point again."""
     bare, parts = detach_codes(mark, max_bytes)
@@ -59,6 +59,8 @@ def test_what_does_not_fit_a_mark_is_an_error_of_the_writer() -> None:
     for wrong in (
         replace(mark, attempt=2**64),
         replace(mark, features=2**64),
+        replace(mark, stream_tick=2**63),
+        replace(mark, labels_from_ms=2**63),
         replace(mark, begins_anew=True),
         replace(mark, next_impression=2**63),
         replace(mark, partition=-1),

@@ -1,5 +1,5 @@
 """Version 1 of the training log: these bytes are read for ever. Examples and codes are still written so; marks have a
-version 2 (`training_log_v2`), because the rules of the join have changed.
+newer versions (`training_log_v2`, `marks_v3`), because the rules of the join have changed.
 
 The files beside this one hold a record each. A change that makes this test fail needs a new version of the layout, with
 golden files of its own, and a reader that still passes this test.
@@ -79,8 +79,9 @@ PLAIN_MARK = Mark(
     pred_attempt=0x1111111111111111,
     pred_tick=1_700_000_000,
     counts=COUNTS,
+    rules=1,
 )
-RESUME_MARK = Mark(5, ATTEMPT, 0, 7, 0, 70, 80, 1, 0, -1, COUNTS, RESUME)
+RESUME_MARK = Mark(5, ATTEMPT, 0, 7, 0, 70, 80, 1, 0, -1, COUNTS, RESUME, rules=1)
 AHEAD_MARK, (CODES,) = detach_codes(RESUME_MARK, 269)
 MARKS = {"mark.bin": PLAIN_MARK, "mark_resume.bin": RESUME_MARK, "mark_codes_ahead.bin": AHEAD_MARK}
 

@@ -15,6 +15,7 @@ from stream_learner.roles.joiner.click_silence import (
     ARRIVALS,
     DAY_MS,
     LEARN_MS,
+    LIKELY,
     LONGEST,
     MEMORY,
     NEEDED,
@@ -214,58 +215,94 @@ def ends(at_ms: int, *pairs: tuple[int, int], clicks_at_ms: int | None = None) -
     return found
 
 
-def test_arrivals_are_counted_over_all_partitions_from_the_first_look_on() -> None:
+def test_arrivals_are_counted_for_each_partition_from_the_second_look_on() -> None:
     """A partition that is given later begins with what it has; the same answer is not counted twice."""
     arrivals = Arrivals("i", "c")
-    assert arrivals.look({}) is None
-    assert arrivals.look(ends(1, (100, 50))) == Arrived(1, 0, 0)
+    assert arrivals.look({}) == {}
+    assert arrivals.look(ends(1, (100, 50))) == {}
     second = ends(2, (110, 51), (700, 70))
-    assert arrivals.look(second) == Arrived(2, 10, 1)
-    assert arrivals.look(second) is None
-    assert arrivals.look(ends(3, (111, 51), (705, 72))) == Arrived(3, 6, 2)
-    assert arrivals.look(ends(4, (115, 51))) == Arrived(4, 4, 0)
+    assert arrivals.look(second) == {0: Arrived(2, 10, 1)}
+    assert arrivals.look(second) == {}
+    assert arrivals.look(ends(3, (111, 51), (705, 72))) == {0: Arrived(3, 1, 0), 1: Arrived(3, 5, 2)}
+    assert arrivals.look(ends(4, (115, 51))) == {0: Arrived(4, 4, 0)}
 
 
 def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
     """The broker of a click partition does not answer for a while: what came meanwhile is left out."""
     arrivals = Arrivals("i", "c")
     arrivals.look(ends(1, (0, 0)))
-    assert arrivals.look(ends(2, (50, 0), clicks_at_ms=1)) == Arrived(2, 0, 0)
-    assert arrivals.look(ends(3, (90, 4), clicks_at_ms=3)) == Arrived(3, 0, 4)
-    assert arrivals.look(ends(4, (95, 4))) == Arrived(4, 5, 0)
-
-
-def test_clicks_are_seen_though_the_clock_was_set_back() -> None:
-    """Clicks end a hold at once though the clock was set back by an hour."""
-    arrivals = Arrivals("i", "c")
-    arrivals.look(ends(7_200_000, (0, 0)))
-    assert arrivals.look(ends(3_600_000, (5, 3))) == Arrived(3_600_000, 5, 3)
+    assert arrivals.look(ends(2, (50, 0), clicks_at_ms=1)) == {0: Arrived(2, 0, 0)}
+    assert arrivals.look(ends(3, (90, 4), clicks_at_ms=3)) == {0: Arrived(3, 0, 4)}
+    assert arrivals.look(ends(4, (95, 4))) == {0: Arrived(4, 5, 0)}
 
 
 def test_a_log_that_got_shorter_has_no_arrivals() -> None:
     """A topic that was made anew, or a leader that lacks records."""
     arrivals = Arrivals("i", "c")
     arrivals.look(ends(1, (100, 100)))
-    assert arrivals.look(ends(2, (3, 0))) == Arrived(2, 0, 0)
-    assert arrivals.look(ends(3, (4, 1))) == Arrived(3, 1, 1)
+    assert arrivals.look(ends(2, (3, 0))) == {0: Arrived(2, 0, 0)}
+    assert arrivals.look(ends(3, (4, 1))) == {0: Arrived(3, 1, 1)}
 
 
 def test_it_is_said_once_when_clicks_are_silent_and_when_they_come_again(caplog: pytest.LogCaptureFixture) -> None:
-    """With the topic, the moment, how many were expected, and what to do; the moment it ended is kept."""
+    """With the topic, the moment, how many were expected, and what to do."""
     caplog.set_level("INFO")
     watch = SilenceWatch("i", "c", get_logger("joiner"))
     shown = clicked = 0
     for second in range(LEARN_MS // 1000 + 200):
         shown, clicked = shown + 10, clicked + (second <= LEARN_MS // 1000)
         watch.look(ends(START + 1000 * second, (shown, clicked)))
-    assert watch.held and watch.ended_ms == -1
-    at = START + 1000 * (LEARN_MS // 1000 + 200)
-    watch.look(ends(at, (shown, clicked + 1)))
-    assert not watch.held and watch.ended_ms == at
+    assert watch.held == [0] and watch.is_held(0)
+    watch.look(ends(START + 1000 * (LEARN_MS // 1000 + 200), (shown, clicked + 1)))
+    assert watch.held == [] and watch.waits_since(0) is None
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     assert [line["event"] for line in said] == ["clicks_silent", "clicks_again"]
     assert said[0]["topic"] == "c" and said[0]["since"] == "2023-11-14T22:28:20+00:00"
     assert NEEDED <= said[0]["clicks_expected"] < NEEDED + 2 and "join.hold_on_silence" in said[0]["note"]
+
+
+def test_one_dead_partition_of_sixteen_is_held_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Fifteen go on; the log names the one, and a click there ends it."""
+    caplog.set_level("INFO")
+    watch = SilenceWatch("i", "c", get_logger("joiner"))
+    for second in range(LEARN_MS // 1000 + 600):
+        clicks = [second if p or second <= LEARN_MS // 1000 else LEARN_MS // 1000 for p in range(16)]
+        watch.look(ends(START + 1000 * second, *((10 * second, clicked) for clicked in clicks)))
+    assert watch.held == [0]
+    assert watch.waits_since(0) is not None and watch.waits_since(1) is None
+    said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [(line["event"], line["partition"]) for line in said] == [("clicks_silent", 0)]
+
+
+def test_fifty_clicks_are_enough_to_wait_for_the_next() -> None:
+    """No warm-up: after 50 clicks among 500 impressions, 60 impressions without one wait, and a click ends it."""
+    silence = ClickSilence()
+    for second in range(50):
+        silence.note(Arrived(START + 1000 * second, 10, 1))
+    lull = next(n for n in range(1, 100) if _waits_after(silence, n))
+    assert 4 <= lull <= 7 and not silence.held
+    silence.note(Arrived(START + 200_000, 10, 1))
+    assert silence.waits_since_ms is None
+
+
+def _waits_after(silence: ClickSilence, seconds: int) -> bool:
+    silence.note(Arrived(START + 50_000 + 1000 * seconds, 10, 0))
+    return silence.waits_since_ms is not None
+
+
+@pytest.mark.parametrize("arrivals", [1, 3, 10, 200])
+def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int) -> None:
+    """The chance of so long a lull, by the arrivals seen before, summed up one impression at a time."""
+    silence = ClickSilence()
+    for number in range(arrivals):
+        silence.note(Arrived(START + 1000 * number, 100, 1))
+    lull = 0
+    while silence.waits_since_ms is None:
+        lull += 1
+        silence.note(Arrived(START + 1000 * (arrivals + lull), 1, 0))
+    counted = sum((1 - 1 / MEMORY) ** number for number in range(arrivals))  # older ones count less
+    exposed = counted / silence.usual.rate
+    assert (1 + lull / exposed) ** -counted < LIKELY <= (1 + (lull - 1) / exposed) ** -counted
 
 
 def test_no_generated_stream_of_a_week_is_held_for_long(capsys: pytest.CaptureFixture[str]) -> None:
