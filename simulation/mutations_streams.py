@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.mutations import Mutation, Patches, applied
+from simulation.patches import Patches, patched
 from simulation.stream_bounds import SHORT
 from simulation.stream_process import StreamProcess
-from stream_learner.roles.joiner import stream_clock
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import Ticks
@@ -86,7 +85,7 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         lambda: [(StreamClock, "_extra", lambda self: 0)],
     ),
     "no topic: a partition knows its own arrivals only": (
-        "a partition added, mirror 35 min behind",
+        "mirror 35 min behind, a partition added",
         _no_topic,
     ),
     "backlog is arrival: what is read late counts as having come late": (
@@ -109,10 +108,6 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         "clicks dead after 2 min",
         lambda: [(SilenceWatch, "waits_since", lambda self, partition: None)],
     ),
-    "brokers' clock: the last report alone counts": (
-        "brokers' clock 1 h ahead for 5 s",
-        lambda: [(stream_clock, "FEW", 3)],
-    ),
 }
 """Each mutation, the short world that notices it, and its patches."""
 
@@ -120,5 +115,5 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
 def noticed(name: str, world: str = "") -> list[str]:
     """The bounds that a short world passes under a mutation; by default those of the world that is named with it."""
     of, patches = NOTICED_BY[name]
-    with applied(Mutation(name, "streams", patches)):
+    with patched(patches()):
         return SHORT[world or of].broken()
