@@ -1,4 +1,4 @@
-"""Mutations of the stream's own clock: the joiner with one piece of the rule taken away, which a short world must notice."""
+"""Mutations of the stream's own clock: the joiner without one piece of the rule, which a short world must notice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         lambda: [(StreamClock, "stood_at", lambda self, m, base, **rest: m)],
     ),
     "median only: the last three arrivals cannot slow the clock": (
-        "lag grows to 10 min in 15",
+        "stall of 5 min, stays behind",
         lambda: _after_add(_median_only),
     ),
     "newest only: the newest arrival alone says the lag": (

@@ -97,7 +97,9 @@ def _short_ways() -> dict[str, Short]:
         "live": Short(StreamWorld(hours=0.3, is_live=True)),
         "a batch every 5 min": Short(StreamWorld(hours=0.5, way=every_5_min, jitter_ms=0)),
         "mirror 35 min behind, a click in 40 s": Short(StreamWorld(hours=0.4, way=behind, ctr=0.025)),
-        "lag grows to 10 min in 15": Short(StreamWorld(hours=0.5, way=drifting(0, 10 * MINUTE, 0.1, 0.35)), Bounds(guessed=2)),
+        "lag grows to 10 min in 15": Short(
+            StreamWorld(hours=0.5, way=drifting(0, 10 * MINUTE, 0.1, 0.35)), Bounds(guessed=2)
+        ),
         "stall of 5 min, stays behind": Short(StreamWorld(hours=0.4, way=stays)),
         "clicks alone 5 min late": Short(StreamWorld(hours=0.3, way=clicks_late)),
         "one of 4 partitions 35 min behind, then empty": Short(
@@ -178,8 +180,9 @@ WHOLE = {
     "brokers' clock 5 min back for ever": Bounds(guessed=100, p50_s=320, p99_s=960),
     **{f"clicks dead after {name}": Bounds(lost=15, left=FOR_EVER) for name in ("2 min", "20 min", "2 h")},
 }
-"""The bounds of whole worlds with a window of a minute and an `idle_after` of 6 h, where they are not those of all: what
-the model of the rule shows, and a little more, since the joiner closes windows by whole ticks and waits for clicks too.
+"""The bounds of whole worlds with a window of a minute and an `idle_after` of 6 h, where they are not those of all: a
+little more than what the rule showed before there was code, where looks were at other moments, windows did not close by
+whole ticks, and clicks that stop were not waited for.
 """
 
 

@@ -80,7 +80,7 @@ class _Judge:
         self._late_ms: list[int] = []
 
     def note_late(self, first: int, end: int) -> int:
-        """Note which of the impressions that were read now came after their windows were closed; returns their number."""
+        """Note which of the impressions that were read now came after their windows were closed; returns how many."""
         late = {i for i in range(first, end) if self.shown[i].time_ms + self.settings.window_ms < self.stream_ms}
         self._came_late |= late
         return len(late)
@@ -121,7 +121,7 @@ class _Judge:
 
     def _judge(self, i: int, made: _Made, outcome: Outcome) -> bool:
         """Judge an impression; returns whether it has an example, and is not late."""
-        positive, label = self.is_positive[i], self._labels.pop(self._hashes[self.shown[i].id], None)
+        positive, label = self.is_positive[i], self._labels.pop(self._hashes[self.shown[i].number], None)
         outcome.impressions += 1
         outcome.positives += positive
         if label is None:
@@ -155,7 +155,7 @@ class _Judge:
 @lru_cache(4)
 def _hashes(most: int) -> list[int]:
     """The hashes of the ids 0 to `most`."""
-    return hash_texts([b"%d" % id for id in range(most + 1)])
+    return hash_texts([b"%d" % number for number in range(most + 1)])
 
 
 class StreamRun:
@@ -258,7 +258,7 @@ class StreamRun:
         """Put the records into the topics that are there now."""
         upto = bisect_right(self._at, self.now)
         for at, topic, partition, arrival in self._coming[self._came : upto]:
-            value = b'{"id":%d,"t":%d}' % (arrival.id, arrival.time_ms)
+            value = b'{"id":%d,"t":%d}' % (arrival.number, arrival.time_ms)
             self.logs[topic, partition].append(value, at=int(at), time_ms=self.world.brokers(int(at)))
         self._came = upto
 

@@ -32,15 +32,15 @@ Clock = Callable[[int], int]
 
 
 class Arrival(NamedTuple):
-    """A record on its way. at: when it is there. time_ms: the time that it bears. id: joins impression and click."""
+    """A record on its way. at: when it is there. time_ms: the time that it bears. number: its id."""
 
     at: float
     time_ms: int
-    id: int
+    number: int
 
 
 class Restart(NamedTuple):
-    """All processes end at a moment and come back after `down_ms`. remembers: whether the committed metadata is kept."""
+    """All processes end at a moment and come back after `down_ms`. remembers: whether committed metadata is kept."""
 
     at: float
     down_ms: int
@@ -131,16 +131,16 @@ class StreamWorld:
 
     def _of_partition(self, partition: int, rng: random.Random) -> tuple[list[Arrival], list[Arrival]]:
         shown, clicked = [], []
-        for id, moment in enumerate(self._moments(partition, rng), 1):
+        for number, moment in enumerate(self._moments(partition, rng), 1):
             off_ms = rng.choice((-2, 2)) * HOUR if rng.random() < self.wrong else 0
-            if self.batch is not None and self.batch.partition == partition and 0 <= id - self.batch.first < BATCH:
+            if self.batch is not None and self.batch.partition == partition and 0 <= number - self.batch.first < BATCH:
                 off_ms = self.batch.off_ms
             at = self.way(partition, SHOWN, moment) + self._jitter(rng)
-            shown.append(Arrival(at, int(moment) + off_ms, id))
+            shown.append(Arrival(at, int(moment) + off_ms, number))
             if rng.random() < self.ctr:
                 click = moment + self._click_after_s(rng) * SECOND
                 at = self.way(partition, CLICKED, click) + self._jitter(rng)
-                clicked.append(Arrival(at, int(click) + off_ms, id))
+                clicked.append(Arrival(at, int(click) + off_ms, number))
         return shown, clicked
 
     def _jitter(self, rng: random.Random) -> float:
@@ -384,16 +384,14 @@ MAIN = (
 """The worlds that are run with a window of 30 minutes, too."""
 
 
-def clicked_in_window(
-    shown: list[Arrival], clicked: list[Arrival], window_ms: int, skew_ms: int
-) -> list[bool]:
+def clicked_in_window(shown: list[Arrival], clicked: list[Arrival], window_ms: int, skew_ms: int) -> list[bool]:
     """For each impression: whether a click with its id lies in its window, whenever it comes, and if it never does."""
     times = defaultdict(list)
     for click in sorted(clicked, key=lambda one: one.time_ms):
-        times[click.id].append(click.time_ms)
+        times[click.number].append(click.time_ms)
     found = []
     for impression in shown:
-        of_id = times.get(impression.id, [])
+        of_id = times.get(impression.number, [])
         first = bisect_left(of_id, impression.time_ms - skew_ms)
         found.append(first < len(of_id) and of_id[first] <= impression.time_ms + window_ms)
     return found

@@ -1,4 +1,4 @@
-"""The command: `python -m simulation.streams "stall of 5 min" 1m --idle-after 10m` runs worlds and prints what came of them.
+"""The command: `python -m simulation.streams "stall of 5 min" 1m --idle-after 10m` runs worlds of streams.
 
 A row has a world and, of its positives in percent, those lost in silence, late, and lost but counted as guessed; the
 late and the guessed ones of all impressions; the freshness of live streams; for how long a partition held the learner
@@ -34,9 +34,8 @@ def row(name: str, window: str, found: Outcome, *, is_live: bool) -> str:
     cells = " ".join(_percent(part, found.positives) for part in positives)
     of_all = " ".join(_percent(part, found.impressions) for part in (found.emitted_late, found.guessed))
     fresh = f"{found.fresh(0.5):6.1f}{found.fresh(0.99):6.1f}" if is_live else " " * 12
-    return (
-        f"{name:53}{window:>5}|{cells} |{of_all} |{fresh} |{found.held_s:6.0f} |{found.last_wait_s:7.0f} | {found.left or ''}"
-    )
+    waits = f"{found.held_s:6.0f} |{found.last_wait_s:7.0f} | {found.left or ''}"
+    return f"{name:53}{window:>5}|{cells} |{of_all} |{fresh} |{waits}"
 
 
 def _percent(part: int, whole: int) -> str:
