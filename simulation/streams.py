@@ -12,6 +12,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterator
 
+from simulation.mutations_streams import NOTICED_BY, noticed
 from simulation.stream_process import RunSettings
 from simulation.stream_run import Outcome, run_world
 from simulation.stream_worlds import MAIN, worlds
@@ -58,10 +59,20 @@ def _jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, RunSettings]]
                 yield name, window, settings
 
 
+def _hunt() -> int:
+    """Print for each mutation what the world shows that notices it."""
+    missed = 0
+    for name, (world, _) in NOTICED_BY.items():
+        how = noticed(name)
+        missed += not how
+        print(f"{name}\n    {world}: {'; '.join(how) or 'NOT NOTICED'}", flush=True)
+    return int(bool(missed))
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table. Returns 0."""
+    """Print the table. Returns 1 if a mutation was not noticed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m simulation.streams", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("world", nargs="?", default="", help="a part of the name (all)")
+    parser.add_argument("world", nargs="?", default="", help="a part of the name (all); or: mutations")
     parser.add_argument("window", nargs="?", default="1m", help="or several, with commas (1m)")
     parser.add_argument("--idle-after", default="6h", help="how long windows wait in a silence (6h)")
     parser.add_argument("--no-hold", action="store_true", help="clicks are not waited for (hold_on_silence: false)")
@@ -69,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--main", action="store_true", help="the main worlds only")
     parser.add_argument("--jobs", type=int, default=1, help="processes to run them in (1)")
     options = parser.parse_args(arguments)
+    if options.world == "mutations":
+        return _hunt()
     print(HEAD, flush=True)
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for line in pool.imap(_run, list(_jobs(options))):
