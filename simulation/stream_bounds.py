@@ -32,14 +32,12 @@ from simulation.stream_worlds import (
     worlds,
 )
 
-HELD_S = 60.0
-"""A partition may be behind another, for the learner, for so long."""
-
 
 class Bounds(NamedTuple):
     """The most that a world may show: positives lost in silence, late, and lost but counted as guessed, all impressions
     counted as guessed (percent each); the freshness at the 50th and the 99th percentile, s; how long the last windows
-    may wait after a stream has ended, beyond `idle_after`, s; impressions that are never emitted.
+    may wait after a stream has ended, beyond `idle_after`, s; impressions that are never emitted; how long
+    a partition may be over a minute behind another for the learner, s.
     """
 
     lost: float = 0.0
@@ -50,6 +48,7 @@ class Bounds(NamedTuple):
     p99_s: float = 15.0
     wait_s: float = 600.0
     left: float = 0
+    held_s: float = 60.0
 
 
 def broken(found: Outcome, bounds: Bounds, *, is_live: bool, idle_after_ms: int) -> list[str]:
@@ -61,7 +60,7 @@ def broken(found: Outcome, bounds: Bounds, *, is_live: bool, idle_after_ms: int)
         "% late": (found.share(found.late), bounds.late),
         "% lost and guessed": (found.share(found.guessed_lost), bounds.guessed_lost),
         "% guessed": (of_all * found.guessed, bounds.guessed),
-        "s held back": (found.held_s, HELD_S),
+        "s held back": (found.held_s, bounds.held_s),
         "s waited at the end": (waited_s, bounds.wait_s),
         "never emitted": (found.left, bounds.left),
     }
@@ -171,13 +170,22 @@ WHOLE = {
     "restart in a stall of 2 h, nothing remembered": Bounds(late=63, guessed_lost=0.2, guessed=1.5),
     "5 % of devices 2 h wrong": Bounds(late=3.5, p99_s=25),
     "mirror 35 min behind, 5 % of devices 2 h wrong": Bounds(late=3.5, wait_s=FOR_EVER),
-    "32 in a row 2 h ahead": Bounds(late=36),
+    "32 in a row 2 h ahead": Bounds(lost=0.2, late=36, wait_s=1800),  # clicks more than lateness ahead of log time go
     "32 in a row 2 h behind": Bounds(late=0.4),
     "live, an event a minute": Bounds(p99_s=70),
+    "live, 10 events an hour": Bounds(p99_s=300),
     "wall 24 h ahead for 2 s, slow": Bounds(p99_s=130),
     "live, clicks 1 %, 3 a second": Bounds(p99_s=35),
     "live, heavy tail": Bounds(p99_s=30),
-    "brokers' clock 5 min back for ever": Bounds(guessed=100, p50_s=320, p99_s=960),
+    "brokers' clock 5 min back for ever": Bounds(guessed=100, p50_s=320, p99_s=960, held_s=500),
+    **{
+        name + rest: Bounds(p99_s=35)
+        for name in ("restarts, live", "restarts, wall 24 h ahead since")
+        for rest in ("", ", nothing remembered")
+    },
+    **{f"wall clock 1 h {name} for ever": Bounds(p99_s=20) for name in ("ahead", "back")},
+    "wall clock 1 h ahead for 5 s": Bounds(p99_s=20),
+    "wall clock 24 h ahead for 2 s": Bounds(p99_s=20),
     **{f"clicks dead after {name}": Bounds(lost=15, left=FOR_EVER) for name in ("2 min", "20 min", "2 h")},
 }
 """The bounds of whole worlds with a window of a minute and an `idle_after` of 6 h, where they are not those of all: a
