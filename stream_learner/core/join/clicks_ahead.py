@@ -47,6 +47,14 @@ class ClicksAhead:
                 return int(batch.columns.offsets[i])
         return None
 
+    def earliest_from(self, offset: int) -> int | None:
+        """The least time, ms, of the clicks from `offset` on that can be used and are not taken; None without one."""
+        times = [
+            batch.columns.time_ms[(batch.columns.offsets >= offset) & (batch.columns.status == 0)]
+            for batch in self._batches
+        ]
+        return min((int(found.min()) for found in times if len(found)), default=None)
+
     def take_until(self, offset: int) -> list[tuple[ClickBatch, int]]:
         """The batches with clicks before `offset`, each with the index to stop before. Whole batches are let go."""
         parts: list[tuple[ClickBatch, int]] = []

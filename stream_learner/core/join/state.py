@@ -165,6 +165,10 @@ class JoinState:
         """How far log time has come with the clicks read, ahead or taken, ms; -1 before the first row is complete."""
         return self._ahead.log_time
 
+    def earliest_click_ahead(self, offset: int) -> int | None:
+        """The least time, ms, of the clicks from `offset` on that no cut has taken; None where none can be used."""
+        return self._ahead.earliest_from(offset)
+
     def add_impressions(self, offsets: NDArray[np.int64], batch: Impressions) -> None:
         """Add impressions in offset order; gaps are allowed. Arrays are kept, not copied: do not change them.
 

@@ -232,7 +232,7 @@ class Inputs:
             clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
             self._note_dead(self._plan.clicks_topic, batch, clicks.status)
             self._join.add_clicks(batch.offsets, clicks)
-            self._note_clicks(batch, clicks)
+            self._note_clicks(clicks)
         self._join.set_click_position(self._clicks.position)
         return batch is not None
 
@@ -255,18 +255,11 @@ class Inputs:
         self._join.set_impression_position(self._impressions.position)
         return batch is not None
 
-    def _note_clicks(self, batch: RawBatch, clicks: Clicks) -> None:
+    def _note_clicks(self, clicks: Clicks) -> None:
         if self.clock is not None:
             m = self._plan.clock_ms()
             arrived = m - self._clicks_end_at <= ARRIVES_WITHIN_MS
             self.clock.note_clicks(clicks.time_ms[clicks.status == 0], m, self._plan.brokers.base, arrived=arrived)
-        if self._readable_from is not None:
-            readable = (clicks.status == 0) & (batch.offsets >= self._readable_from)
-            if readable.any():
-                join = self._join
-                first_ms = int(clicks.time_ms[readable].min()) + join.spec.skew_ms
-                join.labels_from_ms = max(join.labels_from_ms, first_ms)
-                self._readable_from = None
 
     def _note_impressions(self, impressions: Impressions) -> None:
         if self.clock is None:
@@ -285,11 +278,22 @@ class Inputs:
         """
         self._readable_from = offset
 
+    def _waits_for_readable_clicks(self) -> bool:
+        if self._readable_from is None:
+            return False
+        join = self._join
+        first_ms = join.earliest_click_ahead(self._readable_from)
+        if first_ms is None:
+            return True
+        join.labels_from_ms = max(join.labels_from_ms, first_ms + join.spec.skew_ms)
+        self._readable_from = None
+        return False
+
     def look(self, ends: Mapping[TopicAndPartition, End]) -> Stream:
         """Where the stream is, as the brokers told the ends of both inputs, and as far as both have been read."""
         plan, join, clock = self._plan, self._join, self.clock
         shown, clicked = (ends.get((topic, self._partition)) for topic in (plan.impressions_topic, plan.clicks_topic))
-        waits = self._readable_from is not None
+        waits = self._waits_for_readable_clicks()
         if clock is None or shown is None or clicked is None:
             return Stream(plan.clock_ms(), waits=waits)
         m = min(shown.asked_at_ms, clicked.asked_at_ms)
