@@ -41,8 +41,8 @@ def diff(
     Examples are matched by id, the n-th of one log with the n-th of the other, in whichever ticks they are: 128 MiB of
     each partition of each log may wait for their partner. Those in other ticks are counted, and are no difference.
 
-    A live model and a backfill of the same span have the same examples but for what came after the wall clock had
-    closed its tick (docs/backfill.md, "What from and until mean"). For example:
+    A live model and a backfill of the same span have the same examples but for what came after the live one had
+    closed its window (docs/backfill.md, "What from and until mean"). For example:
 
     stream-learner diff ctr ctr-v2 -c model.yaml
 

@@ -44,7 +44,7 @@ def doubtful(config: Tree) -> Iterator[Problem]:
         what = "clicks are kept for longer than they count, and an impression may come after its window and be learned"
         yield "join.window", f"is not longer than join.lateness ({lateness}): {what}"
     if join.agree == 1:
-        yield "join.agree", "is 1: a single event with a wrong clock closes ticks for all others of its partition"
+        yield "join.agree", "is 1: a single event with a wrong clock closes windows for all others of its partition"
     if join.dedupe_ms == 0:
         yield "join.dedupe", "is 0: impressions that are sent again count again, and their clicks with them"
 

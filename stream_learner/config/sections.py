@@ -97,7 +97,7 @@ class Join(Section):
         SECOND_MS,
         alias="tick",
         description=(
-            "Length of a tick, the slot of event time in which windows close together. Longer ones make the training "
+            "Length of a tick, the step in which windows close and examples are learned. Longer ones make the training "
             "log of a quiet site much smaller (docs/join.md, What a tick costs)."
         ),
     )

@@ -98,15 +98,6 @@ FAULTS = (
         tests=("tests/simulation/test_stream_worlds.py", "tests/e2e/test_idle.py"),
     ),
     Fault(
-        name="a-full-buffer-waits-for-its-tick",
-        area="ticks",
-        harm="With a full buffer nothing is read or learned until the brokers' clock has passed the tick.",
-        file="stream_learner/roles/joiner/ticks.py",
-        old="        if stream.is_full and emits:\n",
-        new="        if stream.is_full and not emits:\n",
-        tests=("tests/simulation/test_stream_worlds.py",),
-    ),
-    Fault(
         name="silence-of-one-partition",
         area="silent clicks",
         harm="Impressions of a partition count while nobody knows of its clicks, and the join is held for nothing.",

@@ -86,7 +86,7 @@ JOINER_LOG_TIME = _gauge(
 JOINER_LOG_TIME_AHEAD = _gauge(
     "joiner_log_time_ahead_seconds",
     "How far the log time of an input is ahead of the clock, in the partition where it is furthest; 0 where it is not. "
-    "Clocks that are ahead have agreed, and ticks close too early.",
+    "Clocks that are ahead have agreed, and windows close too early.",
     "input",
 )
 JOINER_LAG = _gauge(

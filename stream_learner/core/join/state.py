@@ -156,6 +156,11 @@ class JoinState:
         return self._impressions.nbytes + self._ahead.nbytes
 
     @property
+    def impressions_wait(self) -> bool:
+        """Whether impressions have been read that no cut has emitted."""
+        return self._impressions.nbytes > 0
+
+    @property
     def impression_log_time(self) -> int:
         """How far log time has come with the impressions read, ms; -1 before the first row is complete."""
         return self._impressions.log_time

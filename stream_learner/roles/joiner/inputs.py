@@ -205,6 +205,7 @@ class Inputs:
             self.clock = StreamClock(plan.clock, topics, plan.clock_ms(), remembered)
         self._impressions_end_at = self._clicks_end_at = -ARRIVES_WITHIN_MS - 1
         self._readable_from: int | None = None
+        self._at_end = False
         self.late_arrivals = 0
         self._letters = letters
         self.too_many: tuple[str, TooManyBadRecords] | None = None
@@ -304,14 +305,16 @@ class Inputs:
         if clicks_at_end:
             self._clicks_end_at = clicked.asked_at_ms
         is_full = join.buffered_bytes >= self._buffer_bytes
-        at_end = clicks_at_end and (impressions_at_end or is_full)
+        self._at_end = at_end = clicks_at_end and (impressions_at_end or is_full)
         stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
         return Stream(m, at_end, clicks_at_end, stream_ms, stream_ms if impressions_at_end else None, is_full, waits)
 
     def waits_ms(self, m: int) -> int:
-        """For how long windows have waited at `m` because an input is silent, or clicks are; 0 while none waits."""
+        """For how long windows have waited at `m` because an input is silent, or clicks are; 0 while none waits, and
+        while there is more to read.
+        """
         clock, silence, base = self.clock, self._plan.silence, self._plan.brokers.base
-        if clock is None or base is None:
+        if clock is None or base is None or not (self._at_end and self._join.impressions_wait):
             return 0
         since = None if silence is None else silence.waits_since(self._partition)
         return m - min(clock.stood_at(m, base), m if since is None else since)
