@@ -7,19 +7,17 @@ tells steps apart by the words of a message, for then another wording leaves the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-from unittest import mock
 
 from simulation import mutations_join, mutations_log, mutations_publication
+from simulation.patches import Patches, patched
 from simulation.run import kind_of, run_history
 
 RARE = frozenset({"publication 2: a torn publication's number is used again"})
 """Mutations that may take thousands of histories to notice."""
 MISFITS = ("TypeError", "AttributeError", "NameError")
 """Errors of a patch that does not fit the present code; they show nothing about the step."""
-Patches = list[tuple[Any, str, Any]]
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,7 @@ MUTATIONS = [
 @contextmanager
 def applied(mutation: Mutation) -> Iterator[None]:
     """Apply a mutation while this is open."""
-    with ExitStack() as stack:
-        for target, name, value in mutation.patches():
-            stack.enter_context(mock.patch.object(target, name, value))
+    with patched(mutation.patches()):
         yield
 
 

@@ -1,0 +1,60 @@
+"""The stream's own clock in whole worlds: the joiner on a model of Kafka, in virtual time, with windows of a minute."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.mutations_streams import NOTICED_BY, noticed
+from simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
+from simulation.stream_worlds import worlds
+
+QUICK = {
+    "live",
+    "a batch every 5 min",
+    "mirror 35 min behind, a click in 40 s",
+    "stall of 5 min, stays behind",
+    "clicks alone 5 min late",
+    "one of 4 partitions 35 min behind, then empty",
+    "restart in a stall of 2 h",
+    "restarts, clicks alone 5 min late, nothing remembered",
+    "down for 15 min, slow reader, clicks 5 min late, nothing remembered",
+    "wall clock 24 h ahead for 2 s",
+    "5 % of devices 2 h wrong",
+    "clicks dead after 2 min",
+    "a full buffer",
+}
+"""The short worlds of the newcomer's part; each takes a second."""
+QUICK_MUTATIONS = {
+    "no hold: windows close while nothing comes",
+    "wall clock: in place of the monotonic one",
+    "clicks that stop are not waited for",
+}
+
+
+def _part(names: list[str], quick: set[str]) -> list[object]:
+    assert quick <= set(names)
+    return [pytest.param(name, marks=[pytest.mark.thorough] * (name not in quick)) for name in names]
+
+
+@pytest.mark.parametrize("name", _part(list(SHORT), QUICK))
+def test_a_short_world_loses_nothing_in_silence(name: str) -> None:
+    """No positive is lost and not counted; live streams are fresh; nobody waits for a partition that is behind."""
+    assert SHORT[name].broken() == []
+
+
+@pytest.mark.parametrize("mutation", _part(list(NOTICED_BY), QUICK_MUTATIONS))
+def test_no_piece_of_the_rule_can_be_left_out(mutation: str) -> None:
+    """A short world that keeps its bounds passes one without it."""
+    assert noticed(mutation)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", list(worlds()))
+def test_a_whole_world_loses_nothing_in_silence(name: str) -> None:
+    """Hours of it, with the bounds of the model that the rule was made with."""
+    assert broken_in_whole(name) == []
+
+
+def test_bounds_are_of_worlds_that_there_are() -> None:
+    """A name that has changed would have the bounds of any other."""
+    assert set(WHOLE) <= set(worlds())
