@@ -28,8 +28,6 @@ JITTER_MS: Final = 300
 OLD_MS: Final = 3 * DAY_MS
 SPEED: Final = 60
 """How much faster than they happened old events are fed into a running joiner."""
-OUTAGE_MS: Final = (30 * MINUTE_MS, 70 * MINUTE_MS)
-"""No click comes between these times, counted from the beginning."""
 
 
 class Event(NamedTuple):
@@ -43,8 +41,8 @@ class Event(NamedTuple):
 @dataclass
 class World:
     """how: `there` (all is in the topics before the joiner starts), `fed` (as it comes, `SPEED` times as fast, into a
-    running joiner), `live` (as it comes, under a clock that goes with it), `killed` (as `there`, and the joiner is
-    killed again and again). timed: whether events have a time field; if not, their records' timestamps are their times.
+    running joiner), `killed` (as `there`, and the joiner is killed again and again). timed: whether events have a time
+    field; if not, their records' timestamps are their times.
     """
 
     name: str
@@ -117,7 +115,7 @@ def worlds(quick: bool) -> list[World]:
         _one_click_ahead(),
         _killed(),
     ]
-    return made if quick else [_fed(), _silent(), *made]
+    return made if quick else [_fed(), *made]
 
 
 def _long_ago() -> int:
@@ -164,15 +162,6 @@ def _fed() -> World:
     begin = _long_ago() - 27 * DAY_MS
     made = traffic(begin, lasts_s=2_400)
     return World(f"a month old, fed at {SPEED} times their speed", *made, how="fed")
-
-
-def _silent() -> World:
-    """The clicks of the outage come when it ends."""
-    begin = _long_ago()
-    stops, resumes = (begin + at for at in OUTAGE_MS)
-    impressions, clicks = traffic(begin, lasts_s=5_400)
-    clicks = [click._replace(at_ms=resumes) if stops <= click.at_ms < resumes else click for click in clicks]
-    return World("live, clicks come 40 min late once", impressions, clicks, how="live")
 
 
 def _killed() -> World:
