@@ -1,9 +1,9 @@
 """Worlds that are fed to a running joiner as time passes: streams that lag, stall, or lose their clicks for a while.
 
 In: a tree of this program and a broker. Out: a row for each world, with the labels that its impressions deserve beside
-those that were learned. Every world has 10 impressions a second in two partitions; one in five is clicked 2 to 5 s
-later. Nothing is late but what the world says. Those impressions are judged that come in its first minutes; the stream
-goes on until each of them has its outcome.
+those that were learned. A world has 10 impressions a second in two partitions if it says nothing else; one in five is
+clicked 2 to 5 s later. Nothing is late but what the world says. Those impressions are judged that come in its first
+minutes; the stream goes on until each of them has its outcome.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from benchmarks.rows import Row
 from stream_learner.core.machine.hashing import hash_texts
 
 WINDOW_S = 60
-PARTITIONS = 2
-PER_S = 10
 CTR = 0.2
 CLICKED_AFTER_S = (2.0, 5.0)
 MOST_S = 780
@@ -49,6 +47,7 @@ None where the event does not happen at all."""
 class Stream:
     """comes: see `Comes`. begins_s: when its first event happens. judged_s: how long impressions come that are judged.
     killed_s: when the joiner is killed and started again. ahead_s: from when to when its wall clock is an hour ahead.
+    partitions: of its topics; used: how many of them have events. per_s: impressions a second, all partitions.
     """
 
     name: str
@@ -57,6 +56,9 @@ class Stream:
     judged_s: int = 240
     killed_s: float | None = None
     ahead_s: tuple[float, float] | None = None
+    partitions: int = 2
+    used: int = 2
+    per_s: int = 10
 
 
 class Record(NamedTuple):
@@ -68,7 +70,7 @@ class Record(NamedTuple):
     number: int
 
 
-def _at_once(is_click: bool, happens_s: float) -> float:
+def at_once(is_click: bool, happens_s: float) -> float:
     return happens_s
 
 
@@ -93,9 +95,9 @@ def streams(quick: bool) -> list[Stream]:
     """All, or those that are short."""
     judged_s = 90 if quick else 240
     short = [
-        Stream("live", _at_once, judged_s=judged_s),
+        Stream("live", at_once, judged_s=judged_s),
         Stream("all of it 3 min late", lambda _, at: at + 180, begins_s=-180, judged_s=judged_s),
-        Stream("the joiner's clock an hour ahead for 5 s", _at_once, judged_s=judged_s, ahead_s=(60, 65)),
+        Stream("the joiner's clock an hour ahead for 5 s", at_once, judged_s=judged_s, ahead_s=(60, 65)),
     ]
     if quick:
         return short
@@ -113,8 +115,8 @@ def records_of(stream: Stream) -> list[Record]:
     """The records of a world in the order in which they come."""
     rng = random.Random(1)
     found = []
-    for number in range((MOST_S - stream.begins_s) * PER_S):
-        shown_s = stream.begins_s + number / PER_S
+    for number in range((MOST_S - stream.begins_s) * stream.per_s):
+        shown_s = stream.begins_s + number / stream.per_s
         moments = [shown_s, shown_s + rng.uniform(*CLICKED_AFTER_S)]
         for happens_s in moments[: 1 + (rng.random() < CTR)]:
             is_click = happens_s > shown_s
@@ -131,13 +133,13 @@ class StreamRun:
         self._stream = stream
         self._port = _free_port()
         join = {"window": f"{WINDOW_S}s", "instance_id": "bench"}
-        self._model = Model(version, bootstrap, folder, join, partitions=PARTITIONS, http_port=self._port)
+        self._model = Model(version, bootstrap, folder, join, partitions=stream.partitions, http_port=self._port)
         self._wall_clock = folder / f"{self._model.name}.wall"
         self._wall_clock.write_text(RIGHT, encoding="ascii")
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
         self._records = records_of(stream)
         self._judged = [one for one in self._records if not one.is_click and one.comes_s < stream.judged_s]
-        self._counts = Counter(one.number % PARTITIONS for one in self._judged)
+        self._counts = Counter(one.number % stream.used for one in self._judged)
         self._sent = 0
         self._began_ms = 0
 
@@ -183,7 +185,7 @@ class StreamRun:
 
     def _wait(self, process: _Restarted) -> None:
         until_s = time.monotonic() + BEGINS_WITHIN_S
-        while not process.joiner.has_begun(PARTITIONS):
+        while not process.joiner.has_begun(self._stream.partitions):
             process.check()
             if time.monotonic() > until_s:
                 raise TimeoutError(f"{self._stream.name}: the joiner has no partitions: {process.joiner.said()}")
@@ -195,7 +197,7 @@ class StreamRun:
             name = f"i{record.number}"
             value = json.dumps({"id": name, "time": self._began_ms + int(record.happens_s * 1000)})
             topic = self._model.topics[record.is_click]
-            self._producer.produce(topic, value, name, record.number % PARTITIONS)
+            self._producer.produce(topic, value, name, record.number % self._stream.used)
             self._sent += 1
         self._producer.poll(0)
 
