@@ -13,15 +13,17 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 LOCKS := requirements
 ARGS ?=
+LOWEST := tests/config tests/cli tests/adapters/http tests/adapters/rocksdb tests/adapters/telemetry \
+	tests/roles/scorer/serve/test_grpc.py tests/roles/scorer/serve/test_protocols.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 UV ?= $(shell command -v uv || echo $(BIN)/uv)
 # bench.lock holds everything; the others are the same versions, fewer: test.lock without what `make bench`
 # and conformance compare with, demo.lock what it takes to install and run the project, runtime.lock what an image needs to run,
-# build.lock what makes the wheel.
+# build.lock what makes the wheel, lowest.lock the lowest versions of what the project names.
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-all test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults chart chart-package chart-test
+.PHONY: help demo test test-thorough test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults chart chart-package chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -35,6 +37,10 @@ test-thorough: $(STAMPS)/test ## Run the long tests, those marked `thorough`
 	@echo "== pytest, thorough" && $(BIN)/python -m tests.suite thorough --ignore=tests/image $(ARGS)
 
 test-all: test test-thorough image-test ## Run every test there is (the image's need root and Buildah)
+
+test-lowest: .build/lowest/stamp ## Run the tests of what libraries do, with the lowest versions that pyproject.toml allows
+	@echo "== pytest, lowest versions" && NUMBA_CACHE_DIR=.build/lowest/kernels \
+		.build/lowest/bin/python -m pytest -q -n 2 $(or $(ARGS),$(LOWEST))
 
 test-under-load: $(STAMPS)/test ## Run what `make test` does three times in a row, beside four busy processes
 	@$(BIN)/python -m tests.suite newcomer --load 4 --repeat 3 $(ARGS)
@@ -98,6 +104,7 @@ lock: ## Resolve the lock files anew (needs uv)
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build -o $(LOCKS)/demo.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock --group build -o $(LOCKS)/build.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --extra grpc -o $(LOCKS)/runtime.lock
+	@$(COMPILE) --resolution lowest-direct pyproject.toml --extra grpc --extra evaluate -o $(LOCKS)/lowest.lock
 
 clean: ## Remove the environment, caches and what was built; never a model's state
 	@rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
@@ -107,6 +114,13 @@ clean: ## Remove the environment, caches and what was built; never a model's sta
 
 $(BIN)/python:
 	@tools/make-venv $(VENV) >&2
+
+.build/lowest/stamp: $(LOCKS)/test.lock $(LOCKS)/lowest.lock pyproject.toml
+	@tools/make-venv .build/lowest >&2
+	@.build/lowest/bin/python -m pip install --quiet --require-hashes -r $(LOCKS)/test.lock >&2
+	@.build/lowest/bin/python -m pip install --quiet --no-deps --require-hashes -r $(LOCKS)/lowest.lock >&2
+	@.build/lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable . >&2
+	@touch $@
 
 $(STAMPS)/%: $(LOCKS)/%.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV) from $< …" >&2

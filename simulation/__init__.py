@@ -14,8 +14,8 @@ production code; if the laws do not notice it, they prove nothing about that ste
 
 Read `run` (one history), then for the training log `joiners` (the world), `process` (a joiner process), `events` (its
 traffic), `laws` with `laws_content` and `laws_closing` on `evidence`, and `oracle` (rule R once more, slowly). For
-publication `publishers` has all of that in one file, with its laws. Two stand apart: `silence` measures how often the rule
-of silent clicks is wrong, and `streams` runs hours of traffic through joiners to see how windows close by the stream's own
-clock: `stream_worlds` (the traffic), `stream_process` (a joiner process), `stream_run` (what came of it), `stream_bounds`.
-docs/reliability.md says what is checked, and how to run it.
+publication `publishers` has all of that in one file, with its laws. Two stand apart: `silence` measures how often the
+rule of silent clicks is wrong, and `streams` runs hours of traffic through joiners to see how windows close by the
+stream's own clock: `stream_worlds` (the traffic), `stream_process` (a joiner process), `stream_run` (what came of it),
+`stream_bounds`. docs/reliability.md says what is checked, and how to run it.
 """

@@ -60,3 +60,32 @@ def test_every_wrong_import_is_found(tmp_path: Path) -> None:
         for number, line in enumerate(lines, 1)
     ]
     assert sorted(found) == sorted(wrong), ended.stdout
+
+
+PRIVATE = re.compile(
+    r"^\s*(?:from|import) (numba\.core\S*|numba\.np\S*|grpc\._\S+|uvicorn\.protocols\S*|ctypes\S*|\w+\._\S+)", re.M
+)
+ALLOWED = {
+    "adapters/http/connection.py": {"uvicorn.protocols.http.httptools_impl"},
+    "adapters/kafka/library.py": {"ctypes"},
+    "adapters/kafka/mock_broker.py": {"ctypes"},
+    "adapters/kafka/packed_consumer.py": {"ctypes"},
+    "adapters/machine.py": {"ctypes"},
+    "core/join/gather.py": {"numba.core.cgutils"},
+    "core/machine/kernels.py": {"numba.core", "numba.core.runtime"},
+    "core/machine/records.py": {"numba.core"},
+}
+"""Files that use what another library keeps private, or its functions by address: docs/adr/0022, 0023 and 0024.
+
+`cgutils` is what numba documents for intrinsics.
+"""
+
+
+def test_what_is_private_to_a_library_is_used_by_named_files_only() -> None:
+    """A new one needs a reason, the versions it was tried with and a way back, in a decision of its own."""
+    package = PROJECT / "stream_learner"
+    found = {
+        path.relative_to(package).as_posix(): set(PRIVATE.findall(path.read_text(encoding="utf-8")))
+        for path in package.rglob("*.py")
+    }
+    assert {name: modules for name, modules in found.items() if modules} == ALLOWED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,11 +13,15 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import pytest
 
-from stream_learner.core.machine.carried import FITS, FOLDER, carried_folder, fits
+import stream_learner
+from stream_learner.core.machine.carried import FITS, FOLDER, carried_folder, fits, processor_for, processors
+from stream_learner.core.machine.kernels import sources_stamp
 
 PROJECT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(stream_learner.__file__).parent
 BUILD_S = 3600
 STAMP = b"stamp"
 HASHING = """
@@ -54,6 +59,33 @@ def test_a_damaged_note_is_no_machine_code(tmp_path: Path, said: str) -> None:
     """Nor is a package without any."""
     assert carried_folder(tmp_path, STAMP) is None
     assert carried_folder(package_that_says(tmp_path, said), STAMP) is None
+
+
+def test_machine_code_is_taken_and_numba_left_as_it_is(tmp_path: Path) -> None:
+    """Whatever else the process compiles with numba is compiled for the machine, as without this package."""
+    package = tmp_path / "with" / PACKAGE.name
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    processor = processor_for(processors()[0], llvmlite.binding.get_host_cpu_features())
+    assert hashing_of(package, NUMBA_CPU_NAME=str(processor), NUMBA_CPU_FEATURES="") != "0 None"
+    for file in sorted(package.rglob("__pycache__/*.nb[ic]")):
+        target = package / FOLDER / file.parent.parent.relative_to(package)
+        target.mkdir(parents=True, exist_ok=True)
+        file.rename(target / file.name)
+    (package / FOLDER / FITS).write_text(json.dumps(fits(sources_stamp(package))), encoding="utf-8")
+    assert hashing_of(package) == "0 None"
+
+
+def hashing_of(package: Path, **more: str) -> str:
+    """What `HASHING` prints with this package."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    return subprocess.run(
+        [sys.executable, "-c", HASHING],
+        env={**kept, "PYTHONPATH": str(package.parent), **more},
+        cwd=package.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
 
 
 class Installed:
@@ -110,6 +142,7 @@ def test_from_a_wheel_with_machine_code_nothing_is_compiled(wheel: Path, tmp_pat
     installed = Installed(wheel, tmp_path / "environment")
     kept, other, again = (str(tmp_path / name) for name in ("kept", "other", "again"))
     assert compiled_by(installed, NUMBA_CACHE_DIR=kept) == 0
+    assert installed.missing(NUMBA_CACHE_DIR=kept) == (0, "None")
     count, processor = installed.missing(NUMBA_CACHE_DIR=other, NUMBA_CPU_NAME="generic")
     assert (count > 0, processor) == (True, "generic")
     note = installed.package / FOLDER / FITS

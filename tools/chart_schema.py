@@ -479,6 +479,7 @@ def _monitoring() -> Schema:
         "additionalRuleAnnotations": {**TEXTS, "propertyNames": {"not": {"enum": ["summary", "runbook_url"]}}},
         "additionalGroups": OBJECTS,
         "lagSeconds": _whole(1),
+        "waitSeconds": _whole(1),
         "freshnessSeconds": _whole(1),
         "latencySeconds": {"type": "number", "exclusiveMinimum": 0},
         "duplicateRatio": {"type": "number", "minimum": 0, "maximum": 1},

@@ -121,17 +121,17 @@ def _requests() -> None:
     requests.warm()
 
 
-HASHING = Part("hashing", 0.8, _hashing)
-ARITHMETIC = Part("arithmetic", 1.2, _arithmetic)
-DECODING = Part("decoding", 4.5, _decoding)
+HASHING = Part("hashing", 1.2, _hashing)
+ARITHMETIC = Part("arithmetic", 1.5, _arithmetic)
+DECODING = Part("decoding", 10.0, _decoding)
 CLICKS = Part("clicks", 0.1, _clicks)
-JOIN = Part("join", 3.0, _join)
-TRAINING_LOG = Part("training log", 0.7, _training_log)
+JOIN = Part("join", 4.5, _join)
+TRAINING_LOG = Part("training log", 1.3, _training_log)
 FEATURE_SUBSET = Part("feature subset", 0.5, _feature_subset)
-FOLD = Part("fold", 5.0, _fold)
-GATE = Part("gate", 1.7, _gate)
-REPLICA = Part("replica", 2.5, _replica)
-REQUESTS = Part("requests", 0.6, _requests)
+FOLD = Part("fold", 8.0, _fold)
+GATE = Part("gate", 2.3, _gate)
+REPLICA = Part("replica", 3.2, _replica)
+REQUESTS = Part("requests", 1.2, _requests)
 
 PARTS: Final = (
     HASHING,
@@ -147,6 +147,9 @@ PARTS: Final = (
     REQUESTS,
 )
 """All parts, in the order in which they are compiled; of optimizers only FTRL-Proximal."""
+
+_READY: set[Part] = set()
+"""The parts whose kernels this process has."""
 
 ROLES: Final[dict[str, tuple[Part, ...]]] = {
     "joiner": (HASHING, DECODING, CLICKS, JOIN, TRAINING_LOG),
@@ -184,12 +187,14 @@ def every_part() -> list[Part]:
 def compile_parts(parts: Iterable[Part], report: Callable[[Part], None] = lambda part: None) -> None:
     """Load the kernels of these parts from the cache, or compile them; `report` gets each part before it begins.
 
-    If several processes miss kernels, one compiles and the others wait for it.
+    If several processes miss kernels, one compiles and the others wait for it. Parts that it has are left out.
     """
     with one_compiler():
         for part in parts:
-            report(part)
-            part.warm()
+            if part not in _READY:
+                report(part)
+                part.warm()
+                _READY.add(part)
 
 
 def compile_kernels(report: Callable[[str], None] = lambda part: None) -> None:

@@ -139,6 +139,8 @@ def _mark_fields(mark: Mark) -> dict[str, Any]:
     return {
         "first_tick": mark.first_tick,
         "last_tick": mark.last_tick,
+        "stream_tick": mark.stream_tick,
+        "labels_from_ms": mark.labels_from_ms,
         "follows": f"{mark.pred_attempt:016x}:{mark.pred_tick}",
         "records": mark.records,
         "next_impression": mark.next_impression,

@@ -32,8 +32,8 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
         source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
         target: IO[bytes] = _opened(stack, output, "wb") if output else sys.stdout.buffer
         startup.imported()
-        scorer = stack.enter_context(scorer_of(config))
         load_kernels(["scorer"])
+        scorer = stack.enter_context(scorer_of(config))
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
         startup.over()
         for lines in _batches(source, batch):

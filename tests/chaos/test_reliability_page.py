@@ -79,7 +79,7 @@ def test_every_command_that_it_names_can_be_given(text: str) -> None:
 
 def test_schedules_by_the_clock_are_as_many_as_it_says(text: str) -> None:
     """Every fifth."""
-    assert "every fifth by the wall clock" in " ".join(text.split())
+    assert "every fifth by the stream's own clock" in " ".join(text.split())
     assert [plan_of(1, number).by_clock for number in range(5)].count(True) == 1
 
 

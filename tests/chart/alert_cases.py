@@ -38,6 +38,13 @@ def _restarts(role: str, every: int) -> Step:
     return sets(names.START_TIME, lambda minute: 1e9 + 60 * (minute - minute % every), role=role)
 
 
+def _lag(seconds: float, *, stream: float = 0, click: float | None = None, wait: float = 0) -> Step:
+    """A partition whose windows are so far behind; how much of it the stream explains."""
+    known = {names.JOINER_STREAM_LAG: stream, names.JOINER_CLICK_DELAY: click, names.JOINER_WINDOWS_WAIT: wait}
+    gauges = {names.JOINER_LAG: seconds, **{metric: value for metric, value in known.items() if value is not None}}
+    return together(*(sets(metric, value, partition="0") for metric, value in gauges.items()))
+
+
 def _day(positives_today: int) -> Step:
     """A day and two hours of 1,000 examples in ten minutes, 50 of them clicked; so many in the last hours."""
     return together(
@@ -50,8 +57,8 @@ _SILENT = sets(names.JOINER_PARTITIONS, 0)
 JOINER = (
     Case(
         "StreamLearnerLagBeyondWindow",
-        (sets(names.JOINER_LAG, 61, partition="0"),),
-        (sets(names.JOINER_LAG, 59, partition="0"),),
+        (_lag(3_661, stream=1_800, wait=1_800),),
+        (_lag(59), _lag(3_659, stream=1_800, click=60, wait=1_740)),
     ),
     Case("StreamLearnerNothingJoined", (_SILENT,), (sets(names.JOINER_LAG, 3, partition="0"),)),
     Case(
@@ -69,8 +76,23 @@ JOINER = (
     Case("StreamLearnerOrphans", (_clicks(matched=70, orphan=30),), (_clicks(matched=90, orphan=10),), minutes=60),
     Case(
         "StreamLearnerClicksSilent",
-        (sets(names.JOINER_HELD, 1),),
+        (sets(names.JOINER_HELD, 3),),
         (sets(names.JOINER_HELD, lambda minute: float(minute % 4 == 0)),),
+    ),
+    Case(
+        "StreamLearnerWindowsWait",
+        (sets(names.JOINER_WINDOWS_WAIT, lambda minute: 60.0 * minute, partition="0"),),
+        (sets(names.JOINER_WINDOWS_WAIT, lambda minute: 60.0 * (minute % 15), partition="0"),),
+    ),
+    Case(
+        "StreamLearnerGuessedExamples",
+        (adds(names.JOINER_GUESSED, lambda minute: float(minute == 12), partition="0"),),
+        (adds(names.JOINER_GUESSED, 0, partition="0"),),
+    ),
+    Case(
+        "StreamLearnerClockDiffers",
+        (sets(names.JOINER_CLOCK_AHEAD, -31),),
+        (sets(names.JOINER_CLOCK_AHEAD, lambda minute: 60.0 * (minute % 12 > 0)), sets(names.JOINER_CLOCK_AHEAD, -29)),
     ),
     Case(
         "StreamLearnerLogTimeAhead",

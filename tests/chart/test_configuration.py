@@ -15,6 +15,7 @@ import yaml
 
 from stream_learner.cli import app, main
 from stream_learner.config import Config
+from stream_learner.config.rules import doubtful
 from stream_learner.errors import BrokenInvariant, Stop, all_errors
 from tests.chart.rendered import (
     SHAPES,
@@ -66,7 +67,8 @@ def workloads(shape: str) -> Iterator[tuple[Identity, Object, Config]]:
 def test_config_check_takes_it(
     shape: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`stream-learner config check`, with Secrets mounted."""
+    """`stream-learner config check`, with Secrets mounted; and windows are longer than lateness."""
+    assert "join.window" not in dict(doubtful(config_of(shape, name)))
     text = objects(shape)["ConfigMap", name]["data"]["config.yaml"].replace(SECRETS, str(tmp_path))
     for option, value in tree_of(shape, name)["kafka"].items():
         if isinstance(value, dict) and "env" in value:

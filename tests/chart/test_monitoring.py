@@ -135,12 +135,17 @@ def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
 
 
 def test_joiners_are_scaled_by_the_lag_beyond_the_window() -> None:
-    """As one figure; never beyond the partitions; of this model in this namespace."""
-    spec = objects("autoscaling")["ScaledObject", "stream-learner-ctr-joiner"]["spec"]
+    """As one figure, less what the stream explains, as its alert; never beyond the partitions; of this model in this
+    namespace."""
+    found = objects("autoscaling", "--set", "monitoring.rules.enabled=true")
+    spec = found["ScaledObject", "stream-learner-ctr-joiner"]["spec"]
     (trigger,) = spec["triggers"]
-    assert trigger["metadata"]["query"] == (
-        f'max(stream_learner_joiner_lag_beyond_window_seconds{{namespace="{NAMESPACE}",model="ctr"}})'
-    )
+    query = trigger["metadata"]["query"]
+    of_this = f'{{namespace="{NAMESPACE}",model="ctr"}}'
+    assert query.startswith(f"max(stream_learner_joiner_lag_beyond_window_seconds{of_this} - ")
+    rules = [rule for group in found["PrometheusRule", "stream-learner"]["spec"]["groups"] for rule in group["rules"]]
+    (alert,) = (rule["expr"] for rule in rules if rule["alert"] == "StreamLearnerLagBeyondWindow")
+    assert alert == query.replace("max(", "max by (partition) (", 1) + " > 60"
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (2, 16)
     assert trigger["metricType"] == "Value"
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 
 from stream_learner.config import load_config
-from stream_learner.core.machine.parts import is_part
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.lifecycle import Stopping, run_roles
@@ -29,10 +28,7 @@ from tests.waiting import patience, wait_until
 
 def versions():
     kernels = [kernel for kernel in gc.get_objects() if isinstance(kernel, Dispatcher)]
-    return {f"{kernel.__module__}.{kernel.__name__}": ready_for_python(kernel) for kernel in kernels}
-
-def ready_for_python(kernel):
-    return sum(not is_part(version) for version in kernel.overloads.values())
+    return {f"{kernel.__module__}.{kernel.__name__}": len(kernel.overloads) for kernel in kernels}
 
 def run(role, true):
     stopping = Stopping()
@@ -77,9 +73,8 @@ for _ in range(2):
 SCORER = """
 from stream_learner.operations.score import scorer_of
 
-load_kernels(["scorer"])
-before = versions()
 with scorer_of(config) as scorer:
+    before = versions()
     scorer.wait_ready(patience())
     usual, unusual = b'{"site":"a","x":1.5e3,"l":[1,true]}', b'{"\\\\u0061":null,"o":{"s":"\\\\u00e9"}}'
     scorer.predict_many([usual, unusual, b"nonsense"])

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from stream_learner.config import Config, load_config
 from stream_learner.config.paths import leaves
 from stream_learner.config.references import FromEnvironment, FromFile
+from stream_learner.config.rules import doubtful
 from stream_learner.config.values import (
     format_duration_ms,
     format_size_bytes,
@@ -442,8 +443,9 @@ def test_a_wrong_optimizer_is_answered_with_what_was_meant_or_why_not() -> None:
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.yaml")), ids=lambda file: file.name)
 def test_the_examples_load(file: Path) -> None:
-    """Every file of configs/ is a configuration that can work."""
-    assert load_config(file).model
+    """Every file of configs/ is a configuration that can work, with a window that is longer than lateness."""
+    config = load_config(file)
+    assert config.model and "join.window" not in dict(doubtful(config))
 
 
 def test_what_is_shown_loads_again(tmp_path: Path) -> None:

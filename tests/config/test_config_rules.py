@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream_learner.config import load_config
+from stream_learner.config.rules import doubtful
 from stream_learner.errors import ConfigError
 
 LEAST = (
@@ -24,6 +25,11 @@ def problems(*settings: str) -> list[str]:
     except ConfigError as error:
         return list(error.problems)
     return []
+
+
+def doubts(*settings: str) -> list[str]:
+    """What `config check` warns of."""
+    return [": ".join(problem) for problem in doubtful(load_config(None, overrides=[*LEAST, *settings]))]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +121,26 @@ def test_settings_that_do_not_go_together_are_refused(
     found = problems(*settings)
     assert len(found) == 1 and found[0].startswith(said), found
     assert problems(*almost) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "almost", "said"),
+    [
+        (("join.window=10m",), ("join.window=601s",), "join.window: is not longer than join.lateness (10m)"),
+        (
+            ("join.window=30m", "join.lateness=30m"),
+            ("join.window=30m", "join.lateness=29m"),
+            "join.window: is not longer than join.lateness (30m)",
+        ),
+        (("join.dedupe=29m", "join.window=30m"), ("join.dedupe=30m",), "join.dedupe: is shorter than join.window"),
+        (("join.agree=1",), ("join.agree=2",), "join.agree: is 1: a single event with a wrong clock"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_setting_that_was_hardly_meant_is_doubted(
+    settings: tuple[str, ...], almost: tuple[str, ...], said: str
+) -> None:
+    """One doubt, at the setting to change; none where the settings are just within."""
+    found = doubts(*settings)
+    assert len(found) == 1 and found[0].startswith(said), found
+    assert doubts(*almost) == doubts() == []

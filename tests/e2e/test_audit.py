@@ -220,7 +220,7 @@ DAMAGES: dict[str, tuple[Any, str, bool, str]] = {
         lambda m: m.with_examples(lambda batch: batch.log_time_ms.__iadd__(10**6)),
         checks.ORDER,
         False,
-        "window closes",
+        "of stream time",
     ),
     "two labels exchanged": (lambda m: m.with_examples(flip_labels), checks.EXAMPLES_AGAIN, True, "another label"),
     "another value": (

@@ -197,21 +197,12 @@ FAULTS = (
         ),
     ),
     Fault(
-        name="types-of-a-sum-by-its-first-number",
-        area="kernels",
-        harm="A kernel that adds numbers of two types computes with those that another kernel had, and is wrong.",
-        file="stream_learner/core/machine/passes.py",
-        old="        key = (function, *args)\n",
-        new="        key = (function, args[0])\n",
-        tests=("tests/core/machine/test_passes.py",),
-    ),
-    Fault(
         name="fast-math",
         area="kernels",
         harm="Kernels are compiled with fast-math: digests differ between machines, and NaN is no longer refused.",
         file="stream_learner/core/machine/kernels.py",
-        old='"error_model": "numpy", "no_cfunc_wrapper": True, **options}\n',
-        new='"error_model": "numpy", "no_cfunc_wrapper": True, "fastmath": True, **options}\n',
+        old='numba.njit(nogil=True, error_model="numpy", ',
+        new='numba.njit(nogil=True, fastmath=True, error_model="numpy", ',
         tests=(
             "tests/core/machine/test_kernels.py",
             "tests/core/machine/test_arithmetic.py",

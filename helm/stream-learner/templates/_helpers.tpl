@@ -203,3 +203,10 @@ helm.sh/hook: pre-install,pre-upgrade
 helm.sh/hook-weight: "-10"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{/* How far a join is behind beyond what its stream explains: one that lags or is silent is no reason for more joiners.
+Takes the selector of the series. */}}
+{{- define "stream-learner.unexplainedLag" -}}
+{{- $lag := printf "stream_learner_joiner_lag_beyond_window_seconds{%s}" . -}}
+{{ $lag }} - (stream_learner_joiner_stream_lag_seconds{ {{- . -}} } + stream_learner_joiner_windows_wait_seconds{ {{- . -}} } or {{ $lag }} * 0) - (stream_learner_joiner_click_delay_seconds{ {{- . -}} } or {{ $lag }} * 0)
+{{- end -}}

@@ -1,8 +1,7 @@
-"""Answers the calls of the Open Inference Protocol.
+"""Answers the calls of the Open Inference Protocol, with `grpc.aio` in the event loop of the HTTP server.
 
-An ordinary call, a small request for predictions that gets them, is answered at once by the thread that takes calls.
-All others are answered in the event loop of the HTTP server, from the beginning. So nothing that is done at once says
-what is wrong with a request, as over HTTP (`at_once.py`).
+Each method is taken as one whose requests are a stream, of which the first message is read: so a call counts from its
+beginning, and not only once its message is complete.
 
 | HTTP | status of gRPC |
 |---|---|
@@ -16,24 +15,27 @@ what is wrong with a request, as over HTTP (`at_once.py`).
 Calls beyond `serve.max_concurrency` are refused with RESOURCE_EXHAUSTED, whether their message is complete or not; so a
 connection may have as many as it likes. The library itself refuses a message beyond `serve.max_body` with
 RESOURCE_EXHAUSTED, and compressed messages with UNIMPLEMENTED, since it would unpack them without a limit. A client
-that sends its message slowly, or does not read its answer, is cut off after twice `serve.request_timeout`.
+that sends its message slowly, or does not read its answer, loses its place after twice `serve.request_timeout`.
+
+**The end.** The core ends a call that comes after the server has shut down as if the client had cancelled it, until the
+client has heard that it must connect anew. A client that sends its next call when it has the answer to the last would
+always have such a call. So answers wait while the server shuts down and clients hear of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import grpc
 
-from stream_learner.adapters.grpc.calls import Call, CallQueue
 from stream_learner.adapters.grpc.infer import infer, parse_request, parsed
 from stream_learner.adapters.grpc.messages import SERVICE, message_class
 from stream_learner.adapters.http import v1, v2
-from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.adapters.http.gate import GONE, Deadline, Gate
 from stream_learner.adapters.http.models import ServedModel
 from stream_learner.adapters.http.refused import Refused
@@ -47,7 +49,9 @@ LONGEST_REASON = 1_000
 AGE_MS = 10 * 60 * 1000
 """Clients are asked to connect anew after so long, and cut off `serve.request_timeout` later."""
 _IDENTITY_ONLY = 1
-_INFER = f"/{SERVICE}/ModelInfer".encode()
+_HEARD_S = 0.2
+"""How long answers wait before the server shuts down, and after it."""
+_INFER = f"/{SERVICE}/ModelInfer"
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -68,6 +72,23 @@ class Counted:
 
 
 Answer = Callable[[bytes, Counted], Awaitable[bytes]]
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+
+
+class _Methods(grpc.GenericRpcHandler):
+    """Gives every call to one function, with its method; so that calls that do not exist are refused and counted."""
+
+    def __init__(self, call: Callable[[str, AsyncIterator[bytes], Context], Awaitable[bytes]]) -> None:
+        self._call = call
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        """The handler of a call."""
+        method: str = details.method
+
+        async def behavior(requests: AsyncIterator[bytes], context: Context) -> bytes:
+            return await self._call(method, requests, context)
+
+        return grpc.stream_unary_rpc_method_handler(behavior)
 
 
 class GrpcServer:
@@ -83,31 +104,38 @@ class GrpcServer:
         self._serve = serve
         self._certificate = certificate
         self._answers = self._all_answers()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._calls: CallQueue | None = None
+        self._under_way = 0
+        self._server: grpc.aio.Server | None = None
+        self._may_answer: asyncio.Event | None = None
 
     async def start(self) -> None:
         """Answer from now on. Raises PortInUse."""
         host, port = self._serve.host, self._serve.grpc_port
-        calls = CallQueue(
-            self._options(),
-            self._take,
-            self._refuse,
-            self._gate.log_bug,
-            most=self._limits.requests,
-            longest_s=2 * self._limits.request_s,
-        )
-        credentials = None if self._certificate is None else _credentials(self._certificate)
-        if not calls.listen(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", credentials):
+        server = grpc.aio.server(options=self._options())
+        server.add_generic_rpc_handlers((_Methods(self._call),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._certificate is None:
+                bound = server.add_insecure_port(address)
+            else:
+                bound = server.add_secure_port(address, _credentials(self._certificate))
+        except RuntimeError:
+            bound = 0
+        if not bound:
             raise PortInUse(f"cannot listen on {host} port {port}, serve.grpc_port")
-        self._loop = asyncio.get_running_loop()
-        calls.start()
-        self._calls = calls
+        await server.start()
+        self._server = server
 
     async def close(self) -> None:
         """Take no further call, answer those under way, end."""
-        if self._calls is not None:
-            await asyncio.to_thread(self._calls.stop, self._limits.request_s)
+        if self._server is None:
+            return
+        self._may_answer = asyncio.Event()
+        await asyncio.sleep(_HEARD_S)
+        ending = asyncio.ensure_future(self._server.stop(self._limits.request_s))
+        await asyncio.sleep(_HEARD_S)
+        self._may_answer.set()
+        await ending
 
     def _options(self) -> list[tuple[str, int]]:
         request_ms = self._serve.request_timeout_ms
@@ -122,7 +150,7 @@ class GrpcServer:
             ("grpc.so_reuseport", int(self._serve.workers > 1)),
         ]
 
-    def _all_answers(self) -> dict[bytes, tuple[Answer, bool]]:
+    def _all_answers(self) -> dict[str, tuple[Answer, bool]]:
         """What answers each method, and whether it needs a token."""
         found: dict[str, tuple[Answer, bool]] = {
             "ServerLive": (self._server_live, False),
@@ -132,71 +160,74 @@ class GrpcServer:
             "ModelMetadata": (self._model_metadata, True),
             "ModelInfer": (self._model_infer, True),
         }
-        return {f"/{SERVICE}/{name}".encode(): answer for name, answer in found.items()}
+        return {f"/{SERVICE}/{name}": answer for name, answer in found.items()}
 
-    def _take(self, call: Call) -> None:
-        """Answer a call, or leave it to the event loop. Called in the thread that takes calls."""
-        if call.method == _INFER and (answer := self._at_once(call)) is not None:
-            call.answer(answer)
-        elif call.method not in self._answers:
-            call.refuse(grpc.StatusCode.UNIMPLEMENTED, "there is no such call")
-        else:
-            assert self._loop is not None
-            call.watch()
-            call.gone = asyncio.run_coroutine_threadsafe(self._handle(call), self._loop).cancel
-
-    def _refuse(self, call: Call) -> None:
-        """Refuse a call for which there is no place."""
-        self._gate.count(("grpc" if call.method == _INFER else "other", "", 503), 0.0)
-        call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests at once")
-
-    def _at_once(self, call: Call) -> bytes | None:
-        """The answer to an ordinary request for predictions; None for the event loop to answer."""
-        size, began_s, counted = len(call.body), time.perf_counter(), Counted("grpc")
-        if size > INLINE_BYTES or not self._shared.admission.has_room(size):
-            return None
+    async def _call(self, method: str, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Answer a call, or end it with a status."""
+        if self._under_way >= self._limits.requests:
+            self._gate.count(("grpc" if method == _INFER else "other", "", 503), 0.0)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests at once")
+        self._under_way += 1
+        longest = Deadline(2 * self._limits.request_s)
+        context.add_done_callback(partial(self._over, longest))
+        if method not in self._answers:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such call")
+        body = None
         try:
-            self._admit(call)
-            answer = self._predict(call.body, counted)
-        except Exception:  # noqa: BLE001 -- the event loop comes to the same, and says it
-            return None
-        self._gate.count((counted.protocol, counted.name, 200), time.perf_counter() - began_s)
-        return answer
+            body = await anext(requests, None)
+        except asyncio.CancelledError:
+            if not longest.expired:
+                raise
+            reason = f"not over within {2 * self._limits.request_s:g} s"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, reason)
+        if body is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
+        assert body is not None
+        status, reason, found = await self._handle(method, body, context)
+        if self._may_answer is not None:
+            await self._may_answer.wait()
+        if status != 200:
+            await context.abort(_CODES[status], reason[:LONGEST_REASON])
+        return found
 
-    async def _handle(self, call: Call) -> None:
-        """Answer or refuse a call."""
+    def _over(self, longest: Deadline, context: Context) -> None:
+        longest.done()
+        self._under_way -= 1
+
+    async def _handle(self, method: str, body: bytes, context: Context) -> tuple[int, str, bytes]:
+        """The status of a call by its HTTP code, the reason if it is not 200, and the answer."""
         began_s = time.perf_counter()
-        counted, status, reason, found = Counted(), GONE, "", b""
+        counted, status = Counted(), GONE
         try:
-            found = await self._answer(call, counted)
+            found = await self._answer(method, body, context, counted)
             status = 200
+            return status, "", found
         except Refused as refused:
-            status, reason = refused.status, refused.reason
+            status = refused.status
+            return status, refused.reason, b""
         except NotReady as error:
-            status, reason = 503, str(error)
+            status = 503
+            return status, str(error), b""
         except Exception as error:  # noqa: BLE001 -- a bug; the client must have an answer and the others go on
             self._gate.log_bug(error)
-            status, reason = 500, "the server failed; its log says why"
+            status = 500
+            return status, "the server failed; its log says why", b""
         finally:
             self._gate.count((counted.protocol, counted.name, status), time.perf_counter() - began_s)
-            if status == 200:
-                call.answer(found)
-            else:
-                call.refuse(_CODES[status], reason[:LONGEST_REASON])
 
-    async def _answer(self, call: Call, counted: Counted) -> bytes:
+    async def _answer(self, method: str, body: bytes, context: Context, counted: Counted) -> bytes:
         """The answer to a call. Raises Refused."""
-        answer, needs_token = self._answers[call.method]
+        answer, needs_token = self._answers[method]
         if needs_token:
-            self._admit(call)
-        return await answer(call.body, counted)
+            self._admit(context)
+        return await answer(body, counted)
 
-    def _admit(self, call: Call) -> None:
+    def _admit(self, context: Context) -> None:
         """Raise Refused (401) without the token."""
         token = self._shared.token
         if token is None:
             return
-        given = dict(call.metadata).get("authorization", "")
+        given = str(dict(context.invocation_metadata() or ()).get("authorization", ""))
         if not token.matches(given.encode("utf-8", "surrogateescape")):
             raise Refused(401, "a bearer token is needed")
 

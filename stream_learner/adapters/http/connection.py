@@ -186,17 +186,12 @@ class Connection(HttpToolsProtocol):
             self.limits.waiting.pop(self, None)
 
     def on_response_complete(self) -> None:
-        """A request is answered: go on with the next one that is there, or wait for it.
-
-        This is uvicorn's own, with our timer in the place of its own.
-        """
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
+        """A request is answered: uvicorn goes on with the next one that is there; else wait for it."""
+        follows = bool(self.pipeline)
+        super().on_response_complete()
+        if follows or self.transport.is_closing():
             return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        elif not self._in_message:
+        if not self._in_message:
             self._wait(self.limits.keep_alive_s)
         elif not self._in_head:
             self._wait(self.limits.request_s)

@@ -107,6 +107,7 @@ class PredictionServer:
             http=connection_class(connections, self._app.at_once),
             loop="uvloop",
             backlog=BACKLOG,
+            timeout_keep_alive=math.ceil(connections.keep_alive_s) + 1,
             timeout_graceful_shutdown=math.ceil(self._request_s) + 1,
             callback_notify=self._refresh,
             timeout_notify=REFRESH_S,

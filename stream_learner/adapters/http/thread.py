@@ -222,6 +222,7 @@ class TelemetryServer:
             http=connection_class(ConnectionLimits(_KEEP_ALIVE_S, request_s, CONNECTIONS)),
             loop="asyncio",
             backlog=_BACKLOG,
+            timeout_keep_alive=math.ceil(_KEEP_ALIVE_S) + 1,
             timeout_graceful_shutdown=math.ceil(LAST_S) + 1,
             callback_notify=self._refresh,
             timeout_notify=1,

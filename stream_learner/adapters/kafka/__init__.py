@@ -54,7 +54,7 @@ Leaders and offsets
 -------------------
 
 The leader of a partition answers what its offsets are. A consumer asks, not an admin client: `list_offsets` of
-librdkafka can end the process (`docs/adr/0023-offsets-are-asked-by-a-consumer.md`). An answer holds as of a moment
+librdkafka can end the process (`docs/adr/0025-offsets-are-asked-by-a-consumer.md`). An answer holds as of a moment
 before the question: `EndWatch` keeps that moment with the answer (`asked_at_ms`), and never moves it forward without a
 new answer.
 

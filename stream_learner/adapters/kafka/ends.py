@@ -55,7 +55,7 @@ class OffsetQueries:
 
     All leaders are asked at once. One that refuses or does not answer spoils the question for the others too. Then, and
     until every partition is answered, the leaders are looked up and each is asked for itself. This must never use
-    `list_offsets`, which can end the process (docs/adr/0023-offsets-are-asked-by-a-consumer.md).
+    `list_offsets`, which can end the process (docs/adr/0025-offsets-are-asked-by-a-consumer.md).
     """
 
     def __init__(self, settings: KafkaSettings, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:

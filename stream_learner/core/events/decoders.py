@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.fields import FieldMemory
-from stream_learner.core.events.fast.scanner import count_inside, decode_events
+from stream_learner.core.events.fast.scanner import count_inside, decode_events, set_columns
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.plan import Plan, Role
@@ -270,8 +270,8 @@ class BatchDecoder:
             if self._plan.numbers is not None:
                 self._memory.count_into(out.counted)
             values = out.values if self._with_values else self._values_of_a_row
-            arrays = (out.time_ms, out.id_hash, out.number, out.row_start, out.keys, values)
-            first = decode_events(context, address, places, stamps, first, last, *arrays)
+            set_columns(context, first, out.time_ms, out.id_hash, out.number, out.row_start, out.keys, values)
+            first = decode_events(context, address, places, stamps, first, last)
             if first == last:
                 return
             stopped_by = self._memory.get(lay.CTX_STOPPED_BY)

@@ -184,12 +184,16 @@ class Gate:
         self._carried = [0] * _MARKED
         self._tick = -1
         self._judged = -1
+        self._lags: dict[int, int] = {}
+        self._coming_lags: dict[int, int] = {}
+        self._waited = self._coming_waited = 0
 
     def _judges(self, bound: Bound) -> bool:
         return bound.name not in self._policy.ignore
 
     def count(self, mark: Mark) -> None:
         """Count a mark that is passed where no partition has an example; it is judged with the next examples."""
+        self._waited += self._note_lag(self._lags, mark)
         self._carried = [had + more for had, more in zip(self._carried, _of_mark(mark), strict=True)]
 
     def judge(self, tick: int, accepted: Sequence[AcceptedTick], predict: Predict | None = None) -> Verdict | None:
@@ -205,13 +209,15 @@ class Gate:
         if self._slices:
             found = slice_counts(records, self._keys).tolist()
             sums = sums._replace(slices=tuple((examples, positives) for examples, positives in found))
+        self._coming_lags = dict(self._lags)
+        self._coming_waited = sum(self._note_lag(self._coming_lags, part.mark) for part in accepted)
         return self.judge_sums(tick, sums)
 
     def judge_sums(self, tick: int, sums: TickSums) -> Verdict | None:
         """`judge`, of sums that are there already."""
         sums = sums.plus(self._carried)
-        now_ms = tick * self._tick_ms
-        passed_ms = self._tick_ms if self._tick < 0 else max(tick - self._tick, 1) * self._tick_ms
+        now_ms = (tick - min(self._coming_lags.values(), default=0)) * self._tick_ms
+        passed_ms = self._tick_ms if self._tick < 0 else self._passed_ms(tick)
         ms = float(min(passed_ms, max(MOST_MS, self._tick_ms)))
         gap = passed_ms > max(GAP_MS, self._tick_ms)
         self._judged = tick
@@ -220,6 +226,25 @@ class Gate:
             return None
         place, excess = broken
         return Verdict(self._bounds[place].name, self._slice_of(place), *excess)
+
+    @staticmethod
+    def _note_lag(lags: dict[int, int], mark: Mark) -> int:
+        """Note how many ticks the stream time of a mark's partition is behind, and return how many it has waited."""
+        if mark.stream_tick < 0:
+            return 0
+        lag = mark.last_tick - mark.stream_tick
+        before = lags.get(mark.partition, lag)
+        lags[mark.partition] = lag
+        return lag - before
+
+    def _passed_ms(self, tick: int) -> float:
+        """How much stream time has passed since the tick judged before, in the mean of all partitions.
+
+        Where windows wait, stream time falls behind the ticks; where they go on, it passes in leaps.
+        """
+        partitions = max(len(self._coming_lags), 1)
+        waited = (self._waited + self._coming_waited) / partitions
+        return max(tick - self._tick - waited, 1 / partitions) * self._tick_ms
 
     def _counts(self, sums: TickSums, ms: float) -> list[tuple[float, float]]:
         """Found events and exposure of every bound that is judged."""
@@ -252,6 +277,8 @@ class Gate:
             raise ValueError("`judge` comes first")
         how()
         self._tick, self._judged = self._judged, -1
+        self._lags = self._coming_lags or self._lags
+        self._coming_lags, self._waited, self._coming_waited = {}, 0, 0
         self._carried = [0] * _MARKED
 
     def state(self) -> dict[str, Any]:
@@ -259,12 +286,16 @@ class Gate:
         return {
             "tick": self._tick,
             "carried": list(self._carried),
+            "lags": {str(partition): lag for partition, lag in sorted(self._lags.items())},
+            "waited": self._waited,
             "series": {name: self._series.state(place) for place, name in enumerate(self._names())},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Bounds and slices that it does not have begin anew."""
         self._tick, self._carried, self._judged = int(state["tick"]), list(map(int, state["carried"])), -1
+        self._lags = {int(partition): int(lag) for partition, lag in state.get("lags", {}).items()}
+        self._waited = int(state.get("waited", 0))
         for place, name in enumerate(self._names()):
             if name in state["series"]:
                 self._series.restore(place, state["series"][name])

@@ -30,7 +30,8 @@ A row is complete only when its last event has been read; then the log time of i
 keeps it up to date for each input as records are added.
 
 **Cutting.** `next_cut` looks at no record's content but its time. A tick may close when log time (or, at the end of a
-partition, the clock) has passed its end in the clicks, and its end - window in the impressions:
+partition, the stream's own clock) has passed its end in the clicks, and its end - window in the impressions. All ticks
+in this folder are of *stream time*, by which windows close; those of the log go by another clock where it closes them:
 
     event time                 end - window                end
       ──────────────────────────────┼─────── window ────────┼──────────────────────────▶
@@ -56,7 +57,7 @@ check it) takes it from there. Ticks that emit no impression share a cut, a run 
 
 **Beginning again.** A resume point does not hold the state, it says where to read it again: impressions from
 `remembered_from`, clicks from `first_offset`. What reading again cannot tell is in the mark: the codes of the
-remembered clicks, two bits each; the two log times with which the last ones went; the steps in which ids are forgotten.
+remembered clicks, two bits each; the times with which the last ones went; the steps in which ids are forgotten.
 
 To read: `spec.py`, `log_time.py`, `batches.py`, `clicks_ahead.py`, `click_memory.py`, `labels.py`, `crowded.py`,
 `gather.py`, `impressions.py`, `state.py`. The joiner (`roles/joiner/partition.py`) runs the join, and the audit runs it

@@ -3,10 +3,10 @@
 What a kernel is. A kernel is a Python function over integers, floats, addresses and arrays that numba compiles to
 machine code on its first call. It runs without the GIL, without fast-math and without fused multiply-add, so that
 the same input gives the same bits on every machine. `kernels.kernel` makes one; `kernels.inlined` makes one that is
-laid into its callers, for the steps of hot loops. What a kernel calls is compiled with it, and has no machine code of
-its own unless Python calls it too (`parts`). Steps of numba's that no kernel needs are left out (`passes`).
+laid into its callers, for the steps of hot loops; `kernels.copied` one whose source is copied into them. Each is
+numba's `njit`: only the cache below is made of what numba keeps private (docs/adr/0023).
 
-Where machine code is kept. Compiling the kernels of a role takes about ten seconds, so machine code is kept on disk.
+Where machine code is kept. Compiling the kernels of a role takes up to 20 seconds, so machine code is kept on disk.
 Machine code of a kernel contains the machine code of the kernels that it calls, also of those in other files. So it
 must count as current only while none of these files has changed:
 

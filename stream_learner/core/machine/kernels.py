@@ -26,7 +26,6 @@ from numba.core import caching
 from numba.core.runtime import rtsys
 
 from stream_learner.core.machine.carried import carried_folder, processor_for, processors
-from stream_learner.core.machine.parts import Kernel, KernelCompiler, inside_a_kernel, is_part
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,9 +48,11 @@ def sources_stamp(package: Path) -> bytes:
 _STAMP = sources_stamp(PACKAGE)
 
 _CARRIED = carried_folder(PACKAGE, _STAMP) if {numba.config.CPU_NAME, numba.config.CPU_FEATURES} == {None} else None
-if _CARRIED is not None:
-    numba.config.CPU_NAME, numba.config.CPU_FEATURES = processors()[0], ""
-numba.config.CPU_NAME = processor_for(numba.config.CPU_NAME, llvmlite.binding.get_host_cpu_features())
+_INSTRUCTIONS = llvmlite.binding.get_host_cpu_features()
+_CARRIED_FOR = processor_for(processors()[0], _INSTRUCTIONS)
+"""The processor whose machine code is taken from what the wheel carries; numba compiles for this machine as always."""
+if (_runnable := processor_for(numba.config.CPU_NAME, _INSTRUCTIONS)) != numba.config.CPU_NAME:
+    numba.config.CPU_NAME = _runnable
 
 
 class _Folder(caching._CacheLocator):
@@ -231,8 +232,6 @@ class _Cache(caching.FunctionCache):
     def load_overload(self, signature: Any, target: Any) -> Any:
         rtsys.initialize(target)
         found = self._found(signature, target)
-        if inside_a_kernel():
-            return found
         if found is None and MACHINE_CODE.take_turn():
             found = self._found(signature, target)
         if found is None:
@@ -248,27 +247,25 @@ class _Cache(caching.FunctionCache):
     def _carried(self, signature: Any, target: Any) -> Any:
         if self._carried_file is None:
             return None
-        data = self._carried_file.load(self._index_key(signature, target.codegen()))
+        types, (triple, *_), code = self._index_key(signature, target.codegen())
+        data = self._carried_file.load((types, (triple, _CARRIED_FOR, ""), code))
         return None if data is None else self._impl.rebuild(target, data)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        if is_part(compiled):
-            return
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
             MACHINE_CODE.unkept = error.strerror or str(error)
 
 
-def kernel(function: F, **options: bool) -> F:
-    """Compile a function on first use, keep the machine code on disk, release the GIL while it runs.
+def kernel(function: F, **options: bool | str) -> F:
+    """Compile a function on first use, keep the machine code on disk, release the GIL while it runs: numba's `njit`.
 
     Division by zero gives IEEE infinities and NaN, as in NumPy, and never raises. `options` are numba's. If no folder
     can be written, every process compiles what it needs, and `MACHINE_CODE.unkept` says why. The wrapper by which C
     would call a kernel is left out.
     """
-    given = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
-    compiled: Any = Kernel(function, targetoptions=given, pipeline_class=KernelCompiler)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     compiled._cache = _Cache(function)
     result: F = compiled
     return result
@@ -276,3 +273,8 @@ def kernel(function: F, **options: bool) -> F:
 
 inlined = partial(kernel, forceinline=True, no_cpython_wrapper=True)
 """Like `kernel`, but compiled into each caller and not callable from Python: for the steps of hot loops."""
+
+copied = partial(kernel, inline="always")
+"""Like `kernel`, but its source is copied into its callers before they are compiled: for a step that calls much and has
+one caller or two. It would be compiled once for itself, and what it calls with it, to no use.
+"""

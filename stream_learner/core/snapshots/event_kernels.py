@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast.scanner import decode_row
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.kernels import copied, kernel
 from stream_learner.core.machine.memory import (
     load_f64,
     load_i64,
@@ -81,7 +81,7 @@ def _row_of(request: int, event: int) -> int:
     return load_i64(request + REQ_ROWS) + (event & 1) * 24 * load_i64(request + REQ_ROOM)
 
 
-@kernel
+@copied
 def _decode(request: int, event: int) -> int:
     """Decode an event into its row; the number of its features, negative if the decoder does not take it."""
     word = REQ_TEXT if event < load_i64(request + REQ_INSIDE) else REQ_TAIL

@@ -47,7 +47,8 @@ without reading its window again.
 The code has no variable for these states: the generator `PartitionJoiner._rule_w` stands in one of them.
 
 Read `role`, `partition`, then what the steps use: `log_tail` (where the log ends, by hints), `log_origin` and
-`start_offsets` (a log without marks), `inputs` with `partition_clock` and `dead_letters`, `attempt_writer`.
-`click_silence` is the rule by which clicks count as silent, `silence_watch` applies it. `progress` and `report` tell
-others how far it has come.
+`start_offsets` (a log without marks), `inputs` with `dead_letters`, `attempt_writer`. How windows close at the end of a
+partition is in `stream_clock` (where the stream is), `ticks` (which ticks the next mark closes) and `brokers_clock`;
+`click_silence` is the rule by which clicks are waited for, `silence_watch` applies it. `kept` is what the next owner of
+a partition is told. `progress`, `guesses`, `report` and `stream_report` tell others how far it has come.
 """

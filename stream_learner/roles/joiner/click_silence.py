@@ -29,7 +29,7 @@ import math
 from typing import NamedTuple
 
 SLOT_MS = 1_000
-LIKELY = 1 / 150
+LIKELY = 1 / 1000
 NEEDED = 30.0
 LONGEST = 3.0
 ARRIVALS = 50

@@ -27,6 +27,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_library_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.events.features import Event
+from stream_learner.core.warmup import compile_parts, parts_of
 from stream_learner.errors import AuthenticationFailed, ConfigError, NewerFormat, NotAuthorised, NotReady, Stop
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.control.watch import ControlWatch
@@ -119,7 +120,7 @@ class Scorer:
         self._reported: tuple[ModelReplica, int] | None = None
 
     def start(self) -> Scorer:
-        """Connect and begin to follow, once.
+        """Connect and begin to follow, once. Loads the kernels before that, or compiles them, if no start did so yet.
 
         With a copy in `state_dir` it serves the copy at once, without asking a broker. Without one it raises
         TopicMissing, NotAuthorised, AuthenticationFailed, and RetryLater (BrokerUnreachable is one) if the brokers
@@ -129,6 +130,7 @@ class Scorer:
         """
         if self._started:
             raise RuntimeError("a scorer is started once: make another one")
+        compile_parts(parts_of(["scorer"]))
         kept = self._kept_replica()
         if kept is None and self._alias:
             require_control(Admin(self._settings), self._watch.topic)

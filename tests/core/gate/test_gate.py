@@ -156,3 +156,33 @@ def test_negatives_that_were_sampled_out_are_examples_too() -> None:
     counts = replace(one.counts, impressions=replace(one.counts.impressions, read=60, sampled_out=50))
     sums = TickSums.of_marks([replace(one, counts=counts), one])
     assert (sums.shown, sums.positives, sums.read) == (70, 2 * one.counts.impressions.positives, 70)
+
+
+def _fed(gate: Gate, rng: random.Random, ticks: range, share: float = 0.2) -> None:
+    """Ten examples a tick in each of two partitions, whose stream time keeps up."""
+    for tick in ticks:
+        assert gate.judge(tick, accepted(tick, [[example(rng, share) for _ in range(10)] for _ in range(2)])) is None
+        gate.take()
+
+
+@pytest.mark.parametrize("waits", [(0, 1), (1,)], ids=["all", "one of two"])
+def test_windows_that_waited_and_close_with_one_tick_are_no_flood(waits: tuple[int, ...]) -> None:
+    """Five minutes of windows close at once after a silence. Had no stream time been told, it would be a flood."""
+    verdicts = []
+    for told in (True, False):
+        rng, gate = random.Random(5), Gate(GatePolicy(warm_up_ms=300_000), tick_ms=1_000)
+        _fed(gate, rng, range(103_000, 104_000))
+        last = 104_000 + 299
+        for tick in range(104_000, last):
+            for partition in waits:
+                gate.count(replace(mark(partition, tick), stream_tick=103_999 if told else tick))
+            others = [[] if p in waits else [example(rng, 0.2) for _ in range(10)] for p in range(2)]
+            going = [one for one in accepted(tick, others) if one.mark.partition not in waits]
+            if going:
+                assert gate.judge(tick, going) is None
+                gate.take()
+        waited = [[example(rng, 0.2) for _ in range(3_000 if p in waits else 10)] for p in range(2)]
+        verdicts.append(gate.judge(last, accepted(last, waited)))
+    assert verdicts[0] is None
+    if len(waits) == 1:
+        assert verdicts[1] is not None and verdicts[1].bound == "volume"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ import pytest
 from stream_learner.core.events.decoders import Clicks, Impressions
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState, TickOutput
+from stream_learner.core.log.marks import InputIdentity
+from stream_learner.core.log.marks import Mark as LogMark
 from tests.core.join.join_worlds import World, closed_by_log, random_world
 from tests.oracles.events import Click, Impression, Settings
 from tests.oracles.join import Joined, Mark, join_by_log_time, replay
@@ -158,3 +160,41 @@ def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, toge
             assert total(made) == wanted(join_by_log_time(impressions, clicks, world.settings)), number
         found += sum(len(part.examples) for part in made)
     assert found > examples
+
+
+def test_a_log_of_version_2_is_made_again_by_its_own_rules_and_gone_on_with() -> None:
+    """What its marks left of clicks is what those rules left; the ticks after them are of these rules."""
+    differs = 0
+    for number in range(60):
+        rng = random.Random(number)
+        world = closed_by_log(random_world(rng), rng)
+        impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
+        join = JoinState(spec_of(world.settings), impression_start=0, click_start=0)
+        join.add_impressions(*impressions_of(impressions))
+        join.add_clicks(*clicks_of(clicks))
+        marks, made, resumed_at = [], [], rng.randrange(1, 12)
+        while cut := join.next_cut():
+            rules = 2 if len(marks) < resumed_at else 3
+            output = join.emit(cut._replace(rules=rules))
+            place = cut.first_tick, cut.last_tick, cut.next_impression, cut.click_cursor
+            marks.append(Mark(*place, rules=rules))
+            made.append(emitted(output, marks[-1]))
+            if len(marks) == resumed_at:
+                join = resumed(join, output, impressions, clicks)
+        assert made == [wanted(joined) for joined in replay(impressions, clicks, marks, world.settings)], number
+        newer = [mark._replace(rules=3) for mark in marks]
+        differs += made != [wanted(joined) for joined in replay(impressions, clicks, newer, world.settings)]
+    assert differs > 5
+
+
+def resumed(join: JoinState, output: TickOutput, impressions: list[Impression], clicks: list[Click]) -> JoinState:
+    """A join that goes on from the resume point of a mark of version 2, with all records."""
+    point = replace(join.resume_point(InputIdentity(bytes(16), bytes(16), 1)), rules=2)
+    point = replace(point, click_usual_time=point.click_log_time)
+    cut = output.cut
+    ticks, places = (cut.first_tick, cut.last_tick), (cut.next_impression, output.first_click, cut.click_cursor)
+    mark = LogMark(0, 1, *ticks, *places, 0, 0, -1, output.counts, point, rules=2)
+    found = JoinState.resume(join.spec, mark)
+    found.add_impressions(*impressions_of([i for i in impressions if i.offset >= point.dedupe_from]))
+    found.add_clicks(*clicks_of([c for c in clicks if c.offset >= output.first_click]))
+    return found

@@ -297,3 +297,33 @@ def test_damaged_machine_code_is_compiled_again(ending: str, tmp_path: Path) -> 
     assert 0 < every <= before
     assert (compiled > 0, unkept, err) == (True, "", "")
     assert ended(started(PACKAGE, tmp_path))[1] == 0
+
+
+TWO_THREADS = """
+import faulthandler, threading
+import numpy as np
+from stream_learner.core.snapshots import kernels
+from stream_learner.core.snapshots.table import ReplicaTable
+
+def predict():
+    begins.wait()
+    table.predict(np.arange(1, 2, dtype=np.uint64), np.ones(1), np.array([0, 1]))
+
+def enter():
+    begins.wait()
+    for _ in range(100):
+        kernels.leave(table.control, kernels.enter(table.control))
+
+faulthandler.enable()
+table, begins = ReplicaTable(lambda: None), threading.Barrier(2)
+threads = [threading.Thread(target=target) for target in (predict, enter)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def test_a_kernel_is_called_while_another_thread_compiles_one_that_calls_it(tmp_path: Path) -> None:
+    """With an empty cache. A process that ends by a signal says where."""
+    process = started(PACKAGE, tmp_path, TWO_THREADS)
+    _, err = process.communicate()
+    assert process.returncode == 0, f"exit code {process.returncode}: {err}"

@@ -109,7 +109,7 @@ CTX_TIME_UNIT = 160
 CTX_ROLES_NEEDED = 168
 CTX_BIAS = 176
 CTX_MAX_NUMBER = 184
-# Context: output columns, set by `decode_events` for each call.
+# Context: output columns, set by `set_columns`.
 CTX_TIMES = 192
 CTX_IDS = 200
 CTX_NUMBERS = 208

@@ -33,7 +33,7 @@ from stream_learner.core.events.fast.values import (
     take_role_text,
 )
 from stream_learner.core.events.reference import MAX_TIME_MS
-from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.kernels import copied, inlined, kernel
 from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_f64, store_i64, store_u64
 
 
@@ -137,7 +137,7 @@ def _read_event(context: int, at: int, end: int) -> bool:
     """
     fields = load_i64(context + lay.CTX_FIELDS)
     stack = load_i64(context + lay.CTX_STACK)
-    field, parent, previous, in_list, depth = fields, 0, 0, False, 1
+    field, parent, previous, in_list, depth = fields, np.int64(0), np.int64(0), False, 1
     object_number = _new_object(context)
     at = skip_space(at + 1)
     empty = load_byte(at) == CLOSE_OBJECT
@@ -233,7 +233,7 @@ def _settle_roles(context: int, record_time_ms: int) -> bool:
     return True
 
 
-@kernel
+@copied
 def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     """Decode one event into the context. False if the kernel does not take it; nothing of it is kept then."""
     store_i64(context + lay.CTX_STOPPED_BY, lay.UNUSUAL)
@@ -256,7 +256,7 @@ def _decode_event(context: int, at: int, end: int, record_time_ms: int) -> bool:
     return finish_row(context)
 
 
-@kernel
+@copied
 def decode_row(context: int, at: int, end: int, keys: int, values: int) -> int:
     """Decode an event of which no time is wanted into a row of its own; the number of its features, or FAIL.
 
@@ -265,7 +265,7 @@ def decode_row(context: int, at: int, end: int, keys: int, values: int) -> int:
     store_i64(context + lay.CTX_KEYS, keys)
     store_i64(context + lay.CTX_VALUES, values)
     store_i64(context + lay.CTX_FILLED, 0)
-    return load_i64(context + lay.CTX_COUNT) if _decode_event(context, at, end, 0) else FAIL
+    return load_i64(context + lay.CTX_COUNT) if _decode_event(context, at, end, np.int64(0)) else FAIL
 
 
 @kernel
@@ -288,13 +288,11 @@ def count_inside(bounds: int, n: int, size: int) -> int:
 
 
 @kernel
-def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, number, row_start, keys, values):  # type: ignore[no-untyped-def]
-    """Decode events first to last - 1 into the columns, until one is unusual or the columns are full.
+def set_columns(context: int, first: int, time_ms, id_hash, number, row_start, keys, values) -> None:  # type: ignore[no-untyped-def]
+    """Let `decode_events` write into these arrays, from event `first` on.
 
-    data: address that bounds count from; bounds, times: addresses of i64 offsets and timestamps. The columns are
-    arrays: time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 as long
-    as there is room; values of one row with a CTX_VALUES_STEP of 0. Returns the number of the event it stopped at, for
-    the reason in CTX_STOPPED_BY; or `last`.
+    time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 as long as there
+    is room; values of one row with a CTX_VALUES_STEP of 0.
     """
     store_i64(context + lay.CTX_TIMES, time_ms.ctypes.data)
     store_i64(context + lay.CTX_IDS, id_hash.ctypes.data)
@@ -304,11 +302,15 @@ def decode_events(context, data, bounds, times, first, last, time_ms, id_hash, n
     store_i64(context + lay.CTX_VALUES, values.ctypes.data)
     store_i64(context + lay.CTX_FILLED, row_start[first])
     store_i64(context + lay.CTX_CAPACITY, len(keys))
-    return _decode_all(context, data, bounds, times, first, last)
 
 
 @kernel
-def _decode_all(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
+def decode_events(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
+    """Decode events first to last - 1 into the columns, until one is unusual or the columns are full.
+
+    data: address that bounds count from; bounds, times: addresses of i64 offsets and timestamps. Returns the number of
+    the event it stopped at, for the reason in CTX_STOPPED_BY; or `last`.
+    """
     most = load_i64(context + lay.CTX_MAX_FEATURES) + 1
     for i in range(first, last):
         filled = load_i64(context + lay.CTX_FILLED)
