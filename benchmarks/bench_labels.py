@@ -108,7 +108,10 @@ class Run:
             while any(events for _, events in self._unsent):
                 self._send(begin_ms + int((time.monotonic() - began_s) * SPEED * 1000))
                 time.sleep(LOOK_S / 2)
-            self._wait(joiner, self._is_done)
+            self._unsent = [(topic, self._world.closing) for topic in self._model.topics]
+            self._send()
+            count = len(self._world.impressions)
+            self._wait(joiner, lambda: self._found.read() is not None and self._found.emitted[0] >= count)
 
     def _wait(self, joiner: Joiner, true: Callable[[], bool]) -> None:
         """Until it is true. Raises TimeoutError where that takes too long."""

@@ -130,6 +130,8 @@ class StreamRun:
     """A world, fed to a joiner."""
 
     def __init__(self, stream: Stream, version: Version, bootstrap: str, folder: Path) -> None:
+        if stream.ahead_s is not None and not FAKETIME:
+            raise RuntimeError("no libfaketime, which moves the joiner's clock: apt-get install libfaketime")
         self._stream = stream
         self._port = _free_port()
         join = {"window": f"{WINDOW_S}s", "instance_id": "bench"}
@@ -167,10 +169,6 @@ class StreamRun:
     def _process(self) -> Iterator[_Restarted]:
         environment = {}
         if self._stream.ahead_s is not None:
-            if not FAKETIME:
-                raise RuntimeError(
-                    "libfaketime is missing, which moves the joiner's clock: apt-get install libfaketime"
-                )
             environment = {
                 "LD_PRELOAD": str(FAKETIME[0]),
                 "FAKETIME_TIMESTAMP_FILE": str(self._wall_clock),

@@ -20,7 +20,8 @@ DAY_MS: Final = 24 * HOUR_MS
 WINDOW_MS: Final = 30 * MINUTE_MS
 SKEW_MS: Final = 5 * SECOND_MS
 MAX_SKEW_MS: Final = 5 * MINUTE_MS
-"""The defaults of `join.window`, `join.skew` and `join.max_skew`."""
+AGREE: Final = 16
+"""The defaults of `join.window`, `join.skew`, `join.max_skew` and `join.agree`."""
 LASTS_S: Final = 7_200
 CTR: Final = 0.2
 CLICK_DELAY_S: Final = 20
@@ -42,7 +43,8 @@ class Event(NamedTuple):
 class World:
     """how: `there` (all is in the topics before the joiner starts), `fed` (as it comes, `SPEED` times as fast, into a
     running joiner), `killed` (as `there`, and the joiner is killed again and again). timed: whether events have a time
-    field; if not, their records' timestamps are their times.
+    field; if not, their records' timestamps are their times. closing: of a world that is fed, what comes last on both
+    sides and is not judged; without it the last windows would wait for as long as they are by the stream's own clock.
     """
 
     name: str
@@ -52,6 +54,7 @@ class World:
     how: str = "there"
     timed: bool = True
     max_skew_ms: int = MAX_SKEW_MS
+    closing: list[Event] = field(default_factory=list)
 
     def records(self, events: list[Event]) -> list[Event]:
         """The records in their order; without a time field, a record's timestamp is the event's time."""
@@ -161,7 +164,9 @@ def _one_click_ahead() -> World:
 def _fed() -> World:
     begin = _long_ago() - 27 * DAY_MS
     made = traffic(begin, lasts_s=2_400)
-    return World(f"a month old, fed at {SPEED} times their speed", *made, how="fed")
+    ends = begin + 2 * HOUR_MS
+    closing = [Event(ends + number * SECOND_MS, ends + number * SECOND_MS, f"last-{number}") for number in range(AGREE)]
+    return World(f"a month old, fed at {SPEED} times their speed", *made, how="fed", closing=closing)
 
 
 def _killed() -> World:
