@@ -3,23 +3,33 @@
 Live traffic of 5,000 impressions a second, 2 % clicks, ticks of 200 ms; joiner and learner in one process as
 `stream-learner run` has them, a scorer in another. A tick counts from its end, by the events' own times, to the moment
 at which the first version that contains it is served.
+
+And how long examples wait for the training log where partitions are many and events few, by default settings but a
+window of a minute: from the end of an impression's window to the moment at which every partition has passed its tick.
+`LABELS_TREE` names the root of another version, whose joiner is then measured. `freshness:live` and
+`freshness:partitions` measure one of both; `--quick` the first.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
 from confluent_kafka import Producer
 
 from benchmarks.bench_loop import PARTITIONS, Site, kafka
+from benchmarks.label_run import Version
+from benchmarks.label_streams import Stream, StreamRun, at_once
+from benchmarks.rows import Row
 from stream_learner.core.warmup import compile_kernels
 from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_impressions
@@ -29,11 +39,52 @@ STEP_S = 0.01
 TICK_MS = 200
 GRACE_MS = 200
 CLICK_DELAY_S = 0.5
+FEW_PER_S = 2
+FEW_S = 180
 SETTINGS = {"window": "2s", "skew": "1s", "tick": f"{TICK_MS}ms", "grace": f"{GRACE_MS}ms", "close_idle": True}
 
 
-def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows: p50 and p99 of freshness."""
+SIZES = ((1, 1), (16, 1), (16, 16), (64, 1), (64, 64))
+"""Partitions, and how many of them have events."""
+
+
+def run(quick: bool, subjects: Sequence[str] = ("live", "partitions")) -> list[Row]:
+    """Rows: p50 and p99 of freshness, then of partitions with few events."""
+    rows = _live(quick) if "live" in subjects else []
+    return rows + (_partitions() if "partitions" in subjects and not (quick and "live" in subjects) else [])
+
+
+def _partitions() -> list[Row]:
+    version = Version(Path(os.environ.get("LABELS_TREE") or Path(__file__).parents[1]).resolve())
+    rows = []
+    with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(SIZES)) as pool:
+        runs = [
+            StreamRun(
+                Stream(
+                    f"{used} of {partitions} partitions with events",
+                    at_once,
+                    judged_s=FEW_S,
+                    partitions=partitions,
+                    used=used,
+                    per_s=FEW_PER_S,
+                ),
+                version,
+                bootstrap,
+                Path(folder),
+            )
+            for partitions, used in SIZES
+        ]
+        for found in pool.map(lambda one: one.row(), runs):
+            name = found["name"].removeprefix("labels lost, live: ")
+            note = f"{found['impressions']} impressions, {FEW_PER_S} a second; grace and poll included"
+            rows += [
+                {"name": f"wait p{q}, {name}", "value": found[f"wait_p{q}_s"], "unit": "s", "note": note}
+                for q in (50, 99)
+            ]
+    return rows
+
+
+def _live(quick: bool) -> list[Row]:
     seconds = 10 if quick else 40
     compile_kernels()
     with kafka() as bootstrap, tempfile.TemporaryDirectory() as folder:

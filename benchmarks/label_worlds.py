@@ -20,7 +20,8 @@ DAY_MS: Final = 24 * HOUR_MS
 WINDOW_MS: Final = 30 * MINUTE_MS
 SKEW_MS: Final = 5 * SECOND_MS
 MAX_SKEW_MS: Final = 5 * MINUTE_MS
-"""The defaults of `join.window`, `join.skew` and `join.max_skew`."""
+AGREE: Final = 16
+"""The defaults of `join.window`, `join.skew`, `join.max_skew` and `join.agree`."""
 LASTS_S: Final = 7_200
 CTR: Final = 0.2
 CLICK_DELAY_S: Final = 20
@@ -28,8 +29,6 @@ JITTER_MS: Final = 300
 OLD_MS: Final = 3 * DAY_MS
 SPEED: Final = 60
 """How much faster than they happened old events are fed into a running joiner."""
-OUTAGE_MS: Final = (30 * MINUTE_MS, 70 * MINUTE_MS)
-"""No click comes between these times, counted from the beginning."""
 
 
 class Event(NamedTuple):
@@ -43,8 +42,9 @@ class Event(NamedTuple):
 @dataclass
 class World:
     """how: `there` (all is in the topics before the joiner starts), `fed` (as it comes, `SPEED` times as fast, into a
-    running joiner), `live` (as it comes, under a clock that goes with it), `killed` (as `there`, and the joiner is
-    killed again and again). timed: whether events have a time field; if not, their records' timestamps are their times.
+    running joiner), `killed` (as `there`, and the joiner is killed again and again). timed: whether events have a time
+    field; if not, their records' timestamps are their times. closing: of a world that is fed, what comes last on both
+    sides and is not judged; without it the last windows would wait for as long as they are by the stream's own clock.
     """
 
     name: str
@@ -54,6 +54,7 @@ class World:
     how: str = "there"
     timed: bool = True
     max_skew_ms: int = MAX_SKEW_MS
+    closing: list[Event] = field(default_factory=list)
 
     def records(self, events: list[Event]) -> list[Event]:
         """The records in their order; without a time field, a record's timestamp is the event's time."""
@@ -117,7 +118,7 @@ def worlds(quick: bool) -> list[World]:
         _one_click_ahead(),
         _killed(),
     ]
-    return made if quick else [_fed(), _silent(), *made]
+    return made if quick else [_fed(), *made]
 
 
 def _long_ago() -> int:
@@ -163,16 +164,9 @@ def _one_click_ahead() -> World:
 def _fed() -> World:
     begin = _long_ago() - 27 * DAY_MS
     made = traffic(begin, lasts_s=2_400)
-    return World(f"a month old, fed at {SPEED} times their speed", *made, how="fed")
-
-
-def _silent() -> World:
-    """The clicks of the outage come when it ends."""
-    begin = _long_ago()
-    stops, resumes = (begin + at for at in OUTAGE_MS)
-    impressions, clicks = traffic(begin, lasts_s=5_400)
-    clicks = [click._replace(at_ms=resumes) if stops <= click.at_ms < resumes else click for click in clicks]
-    return World("live, clicks come 40 min late once", impressions, clicks, how="live")
+    ends = begin + 2 * HOUR_MS
+    closing = [Event(ends + number * SECOND_MS, ends + number * SECOND_MS, f"last-{number}") for number in range(AGREE)]
+    return World(f"a month old, fed at {SPEED} times their speed", *made, how="fed", closing=closing)
 
 
 def _killed() -> World:
