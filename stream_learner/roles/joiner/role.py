@@ -439,7 +439,14 @@ class JoinerRole:
             self._headroom.report([joiner.partition for joiner in joiners])
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
-        return lag_beyond_window_s(joiner, self._time_of(self._clock_ms()), self._config.join.tick_ms)
+        """How far a partition is behind, less what its stream lags and what its windows wait for."""
+        m, base = self._clock_ms(), self._brokers.base
+        lag_s = lag_beyond_window_s(joiner, self._time_of(m), self._config.join.tick_ms)
+        inputs = joiner.inputs
+        if lag_s is None or inputs is None or inputs.clock is None or base is None:
+            return lag_s
+        late_ms = (inputs.clock.lag_ms(base) or 0) - (inputs.clock.extra_ms() or 0) + inputs.waits_ms(m)
+        return lag_s - late_ms / 1000
 
     def _watch_ends(self) -> None:
         assert self._ends is not None
