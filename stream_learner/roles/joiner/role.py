@@ -126,6 +126,8 @@ class JoinerRole:
         self._shares = ShareWatch(self._log)
         self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
+        rule = _clock_rule(config)
+        self._arrivals = None if rule is None else TopicArrivals.none_yet(rule)
         self._streams = StreamReport(
             metrics, self._log, self._brokers, window_s=config.join.window_ms / 1000, tick_ms=config.join.tick_ms
         )
@@ -221,9 +223,10 @@ class JoinerRole:
         )
 
     def _moments(self) -> Moments:
-        """The moments of the monotonic clock at which the brokers' clock closes ticks."""
-        join = self._config.join
-        return Moments(join.tick_ms, after_ms=join.grace_ms - (self._brokers.base or 0))
+        """The moments of the monotonic clock at which the stream's own clock passes ticks; else the brokers' clock."""
+        join, base = self._config.join, self._brokers.base or 0
+        offset = None if self._arrivals is None else self._arrivals.offset()
+        return Moments(join.tick_ms, after_ms=join.grace_ms - (base if offset is None else min(offset, base)))
 
     def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
         config = self._config
@@ -265,7 +268,7 @@ class JoinerRole:
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
             brokers=self._brokers,
-            topics=None if (rule := _clock_rule(config)) is None else TopicArrivals.none_yet(rule),
+            topics=self._arrivals,
             silence=self._silence,
             field_counts=self._fields.counts,
             on_bad_share=self._on_bad_share(),
