@@ -109,7 +109,7 @@ def _prediction(labels: list[float]) -> float:
 
 
 def _is_thorough(cell: Cell) -> bool:
-    return cell.per_s * cell.healthy_min >= 1000
+    return (cell.per_s, cell.healthy_min) != (10, 2)  # that one takes a second
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,7 @@ def test_what_is_known_is_not_unlearned(cell: Cell) -> None:
     assert found.left > 0
 
 
+@pytest.mark.thorough
 def test_windows_wait_even_where_little_is_known() -> None:
     """After two clicks, or 24, a prediction still moves; but not for ever."""
     few = [moved(cell) for cell in CELLS if cell.clicks < KNOWN]
