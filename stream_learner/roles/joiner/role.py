@@ -126,8 +126,6 @@ class JoinerRole:
         self._shares = ShareWatch(self._log)
         self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
-        rule = _clock_rule(config)
-        self._arrivals = None if rule is None else TopicArrivals.none_yet(rule)
         self._streams = StreamReport(
             metrics, self._log, self._brokers, window_s=config.join.window_ms / 1000, tick_ms=config.join.tick_ms
         )
@@ -223,10 +221,9 @@ class JoinerRole:
         )
 
     def _moments(self) -> Moments:
-        """The moments of the monotonic clock at which the stream's own clock passes ticks; else the brokers' clock."""
-        join, base = self._config.join, self._brokers.base or 0
-        offset = None if self._arrivals is None else self._arrivals.offset()
-        return Moments(join.tick_ms, after_ms=join.grace_ms - (base if offset is None else min(offset, base)))
+        """The moments of the monotonic clock at which the brokers' clock closes ticks."""
+        join = self._config.join
+        return Moments(join.tick_ms, after_ms=join.grace_ms - (self._brokers.base or 0))
 
     def _check_topics(self, admin: Admin) -> tuple[TopicInfo, TopicInfo, TopicInfo]:
         config = self._config
@@ -268,7 +265,7 @@ class JoinerRole:
             clock=_clock_rule(config),
             clock_ms=self._clock_ms,
             brokers=self._brokers,
-            topics=self._arrivals,
+            topics=None if (rule := _clock_rule(config)) is None else TopicArrivals.none_yet(rule),
             silence=self._silence,
             field_counts=self._fields.counts,
             on_bad_share=self._on_bad_share(),
@@ -442,7 +439,14 @@ class JoinerRole:
             self._headroom.report([joiner.partition for joiner in joiners])
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
-        return lag_beyond_window_s(joiner, self._time_of(self._clock_ms()), self._config.join.tick_ms)
+        """How far a partition is behind, less what its stream lags and what its windows wait for."""
+        m, base = self._clock_ms(), self._brokers.base
+        lag_s = lag_beyond_window_s(joiner, self._time_of(m), self._config.join.tick_ms)
+        inputs = joiner.inputs
+        if lag_s is None or inputs is None or inputs.clock is None or base is None:
+            return lag_s
+        late_ms = (inputs.clock.lag_ms(base) or 0) - (inputs.clock.extra_ms() or 0) + inputs.waits_ms(m)
+        return lag_s - late_ms / 1000
 
     def _watch_ends(self) -> None:
         assert self._ends is not None

@@ -102,13 +102,6 @@ class TopicArrivals(NamedTuple):
         """Those of a process that begins."""
         return cls(Arrivals(rule.grace_ms), Arrivals(rule.grace_ms))
 
-    def offset(self) -> int | None:
-        """S − m + grace, about, while nothing is silent; None where the topics tell nothing."""
-        shown, clicked = self.impressions, self.clicks
-        if not shown.known:
-            return None
-        return min(shown.slow, shown.fast) + (min(clicked.slow, clicked.fast, 0) if clicked.known else 0)
-
 
 class Remembered(NamedTuple):
     """What a partition's clock has learned, for the next owner of the partition; all in ms.
