@@ -146,7 +146,7 @@ class Joiner:
 
 
 class Learned(NamedTuple):
-    """An example. end_ms: the end of its tick. seen_ms: when all partitions had passed that tick, by the wall clock."""
+    """An example. end_ms: the stream time of its mark. seen_ms: when all partitions had passed its tick, wall clock."""
 
     label: bool
     end_ms: int
@@ -182,7 +182,7 @@ class Found:
         mark = tick.mark
         self.balance.add(mark)
         self.emitted[mark.partition] = mark.next_impression
-        end_ms, seen_ms = (mark.last_tick + 1) * TICK_MS, time.time_ns() // 1_000_000
+        end_ms, seen_ms = (mark.stream_tick + 1) * TICK_MS, time.time_ns() // 1_000_000
         for _, record in tick.records:
             for key, label in zip(record.id_hash.tolist(), record.label.tolist(), strict=True):
                 assert key not in self.learned, "an impression has two examples"

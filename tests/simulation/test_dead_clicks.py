@@ -47,6 +47,8 @@ CELLS = tuple(
     for per_s, dead_min in ((0.1, 120), (10, 10), (200, 3))
     for healthy_min in (2, 20, 200)
 )
+LARGE = 100_000
+"""Cells with more clicks take minutes; what a joiner knows of clicks it has from the last 200 seconds with any."""
 
 
 class Moved(NamedTuple):
@@ -107,7 +109,7 @@ def _prediction(labels: list[float]) -> float:
 
 
 def _is_thorough(cell: Cell) -> bool:
-    return cell.per_s * cell.healthy_min >= 1000
+    return (cell.per_s, cell.healthy_min) != (10, 2)  # that one takes a second
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def _is_thorough(cell: Cell) -> bool:
             id=f"{cell.per_s:g} a second, {cell.healthy_min} min",
         )
         for cell in CELLS
-        if cell.clicks >= KNOWN
+        if KNOWN <= cell.clicks < LARGE
     ],
 )
 def test_what_is_known_is_not_unlearned(cell: Cell) -> None:
@@ -129,6 +131,7 @@ def test_what_is_known_is_not_unlearned(cell: Cell) -> None:
     assert found.left > 0
 
 
+@pytest.mark.thorough
 def test_windows_wait_even_where_little_is_known() -> None:
     """After two clicks, or 24, a prediction still moves; but not for ever."""
     few = [moved(cell) for cell in CELLS if cell.clicks < KNOWN]
