@@ -165,6 +165,16 @@ def _click(value: bytes | None) -> Click:
     return read_click(Record(0, 1, value), _READS)
 
 
+def good_impression(value: bytes | None) -> bool:
+    """Whether these bytes are an impression."""
+    return _impression(value).time_ms is not None
+
+
+def good_click(value: bytes | None) -> bool:
+    """Whether these bytes are a click."""
+    return _click(value).time_ms is not None
+
+
 def oracle_impressions(entries: list[Entry]) -> list[Impression]:
     """Records of impressions as the oracle reads them."""
     read = [(entry, _impression(entry.value)) for entry in entries]

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from dataclasses import replace
 from itertools import count, pairwise
 from typing import NamedTuple
+from unittest import mock
 
 from simulation.events import (
     BEGINNING_MS,
@@ -23,13 +24,16 @@ from simulation.kafka import Appender, Died, Log, Waiting
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Process
 from stream_learner.adapters.kafka import TopicAndPartition
+from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
+from stream_learner.roles.joiner import inputs as inputs_module
 from stream_learner.roles.joiner import partition as partition_module
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
 
 STALLED_AFTER = 800
+WAITED_FOR_MS = 1_000
 FINDS_OUT_WITHIN = 50
 """The number of steps without trouble after which a joiner has noticed a loss, if only by an append."""
 LOSSES = (
@@ -44,6 +48,10 @@ STRANGERS_AT = 3
 """In one history of four, those with this remainder, somebody else writes to the training log as well."""
 LOSS_SHARE = 0.12
 """The share of histories with one partition in which something is lost for good."""
+LAGS_MS = (0, 0, 5, 40, 150)
+"""How far a feed may be behind."""
+CLOCK_STEPS_MS = (-100_000, -40, -7, 7, 40, 100_000)
+"""How much a broker's clock may be set forth or back."""
 
 
 def _of_nobody(hint: str) -> str:
@@ -98,10 +106,14 @@ class World:
         times = [t for side in self.on_the_way.values() for arrival in side for t in (arrival.at, arrival.time_ms)]
         self.horizon = max(times, default=BEGINNING_MS) + 3 * self.spec.keep_ms + 2 * self.spec.tick_ms + 12
         self.hints: dict[int, list[str]] = {p: [] for p in range(self.partitions)}
-        self.idle_after_ms = rng.choice((2, 6, 40))
+        self.idle_after_ms = rng.choice((2, 6, 40, 400))
+        self.arrives_within_ms = rng.choice((10, 30_000))
+        self.lag_ms = {topic: rng.choice(LAGS_MS) for topic in (IMPRESSIONS, CLICKS)}
+        self.broker_ahead_ms = [rng.choice((0, 0, -2, 3)) for _ in range(self.partitions)]
         self.writers: dict[int, Writer] = {}
         self.ghosts: list[deque[Waiting]] = []
         self.processes: list[Process] = []
+        self.everyone: list[Process] = []
         self.owner: dict[int, Process] = {}
         self.stops: list[Stop] = []
         partition_module.MAX_OUTSTANDING = rng.choice((2, 64))
@@ -131,7 +143,7 @@ class World:
         self.now += ms
         self._let_strangers_write()
         for place, side in self.on_the_way.items():
-            while side and side[0].at <= self.now:
+            while side and side[0].at + self.lag_ms[place[0]] <= self.now:
                 self._arrive(self.logs[place], side.popleft(), is_last=len(side) < self.spec.agree)
             if not side and self.logs[place].open:
                 self._finish(self.logs[place], commit=True)
@@ -173,6 +185,7 @@ class World:
         """Start a new process, or one that comes back under its old name."""
         process = Process(self, len(self.seen) if instance is None else instance)
         self.processes.append(process)
+        self.everyone.append(process)
         self.seen["processes"] += 1
         return process
 
@@ -213,11 +226,14 @@ class World:
                 return Hint(offset + 1, mark.id).to_text()
         return ""
 
-    def commit(self, process: Process, partition: int, hint: str) -> None:
-        """Commit a hint; the commit of a process that does not own the partition any more succeeds only sometimes."""
+    def commit(self, process: Process, partition: int, kept: str) -> None:
+        """Commit metadata; the commit of a process that does not own the partition any more succeeds only sometimes."""
+        if self.owner.get(partition) is not process and self.rng.random() >= 0.3:
+            return
         hints = self.hints[partition]
-        if (self.owner.get(partition) is process or self.rng.random() < 0.3) and (not hints or hints[-1] != hint):
-            hints.append(hint)
+        if hints and Hint.from_text(hints[-1]) == Hint.from_text(kept):
+            hints.pop()
+        hints.append(kept)
 
     # Trouble
 
@@ -262,7 +278,9 @@ class World:
             return
         process = rng.choice(self.processes)
         roll = rng.random()
-        if roll < 0.15 and len(self.processes) < 3:
+        if rng.random() < 0.15:
+            self._change_times()
+        elif roll < 0.15 and len(self.processes) < 3:
             self.start_process()
             self.rebalance()
         elif roll < 0.3:
@@ -280,6 +298,18 @@ class World:
             process.appender.broken = RetryLater("the producer is of no use any more")
         else:
             self._trim_log()
+
+    def _change_times(self) -> None:
+        """Let a feed fall behind, stop for a while, or catch up; or set a broker's clock, or let another one lead."""
+        rng = self.rng
+        if rng.random() < 0.7:
+            topic = rng.choice((IMPRESSIONS, CLICKS))
+            lag_ms, self.lag_ms[topic] = self.lag_ms[topic], rng.choice(LAGS_MS)
+            self.seen["feeds that fall behind"] += self.lag_ms[topic] > lag_ms
+            self.seen["feeds that catch up"] += self.lag_ms[topic] < lag_ms
+        else:
+            self.seen["brokers' clocks set"] += 1
+            self.broker_ahead_ms[rng.randrange(self.partitions)] += rng.choice(CLOCK_STEPS_MS)
 
     def _fail_record(self, process: Process) -> None:
         waiting = [place for place, queue in process.appender.queues.items() if queue]
@@ -391,7 +421,8 @@ class World:
         for process in self.processes:
             for place, queue in process.appender.queues.items():
                 while queue and rng.random() < (0.05 if process.paused else self.landing_share):
-                    process.appender.land(place, self.now)
+                    ahead_ms = self.broker_ahead_ms[place[1]]
+                    process.appender.land(place, self.now, max(self.now + ahead_ms, 0))
         for ghost in self.ghosts:
             if ghost and rng.random() < 0.2:
                 record = ghost.popleft()
@@ -402,6 +433,10 @@ class World:
 
     def run(self) -> None:
         """Make trouble for a while, then let a single owner go on until every record has been joined."""
+        with mock.patch.object(inputs_module, "ARRIVES_WITHIN_MS", self.arrives_within_ms):
+            self._run()
+
+    def _run(self) -> None:
         rng = self.rng
         for _ in range(rng.randrange(10, 90)):
             if rng.random() < 0.7:
@@ -414,6 +449,7 @@ class World:
 
     def _settle(self) -> None:
         self.quiet = True
+        self.broker_ahead_ms = [0] * self.partitions
         for process in self.processes[:-1]:
             self.remove(process)
         if not self.processes:
@@ -431,10 +467,20 @@ class World:
                 raise AssertionError("stalled: one owner, no trouble, and no end")
             coming = any(self.on_the_way.values())
             self.pass_time(self.rng.choice((1, 3, 6) if coming else (1, 30)))
+            if not coming:
+                self._wait_for_windows(self.processes[-1])
             self.step()
 
+    def _wait_for_windows(self, owner: Process) -> None:
+        """Where windows were closed ahead of time, as of an empty topic by a clock that is ahead, wait until then."""
+        joins = [joiner.join for joiner in owner.partitions.values() if joiner.join is not None]
+        closed_ms = max((join.next_tick * self.spec.tick_ms for join in joins), default=0)
+        if self.close_idle and closed_ms > self.now + WAITED_FOR_MS:
+            self.seen["windows closed long before their time"] += 1
+            self.pass_time(closed_ms - self.now)
+
     def _joined(self, owner: Process, steps: int) -> bool:
-        """Whether the last tick of every partition is durable; after a loss, whether the owner had time to notice."""
+        """Whether all windows are closed for good; after a loss, whether the owner had time to notice."""
         if self.lost:
             begun = [joiner.attempt is not None for joiner in owner.partitions.values()]
             all_begun = len(begun) == self.partitions and all(begun)
@@ -444,17 +490,22 @@ class World:
         return all(self._partition_joined(joiner) for joiner in owner.partitions.values())
 
     def _partition_joined(self, joiner: PartitionJoiner) -> bool:
-        attempt = joiner.attempt
-        return (
-            attempt is not None
-            and not attempt.in_doubt
-            and attempt.durable.last_tick >= self.last_tick(joiner.partition)
-        )
+        attempt, join = joiner.attempt, joiner.join
+        if attempt is None or join is None or attempt.in_doubt:
+            return False
+        if join.ended:
+            return joiner.done
+        durable = joiner.progress.last
+        if not attempt.outstanding:
+            durable = Cut(0, join.next_tick - 1, join.next_impression, join.click_cursor)
+        if durable is None or durable.last_tick < self.last_tick(joiner.partition):
+            return False
+        positions = ((IMPRESSIONS, durable.next_impression), (CLICKS, durable.click_cursor))
+        logs = [(self.logs[topic, joiner.partition], position) for topic, position in positions]
+        left_over = any(entry.offset >= position for log, position in logs for entry in log.visible(log.end)[-1:])
+        return not (self.close_idle and left_over)
 
     def last_tick(self, partition: int) -> int:
-        """The tick that the end of a history must have reached."""
-        tick_ms = self.spec.tick_ms
-        last = (
-            (self.horizon + self.grace_ms) // tick_ms if self.close_idle else self.sentinel_ms[partition] // tick_ms - 1
-        )
-        return last if self.until_tick is None else min(last, self.until_tick)
+        """The tick of stream time that the end of a history must have closed."""
+        last_ms = self.horizon if self.close_idle else self.sentinel_ms[partition]
+        return last_ms // self.spec.tick_ms - 1

@@ -316,12 +316,12 @@ class Appender:
         count = len(self.done) if self.client.below(3) else self.client.below(len(self.done) + 1)
         return [self.done.popleft() for _ in range(count)]
 
-    def land(self, place: TopicAndPartition, at: int) -> None:
-        """Append the next record of a partition to its log; its delivery follows."""
+    def land(self, place: TopicAndPartition, at: int, time_ms: int) -> None:
+        """Append the next record of a partition to its log; its delivery follows. time_ms: by the broker's clock."""
         record = self.queues[place].popleft()
-        offset = self.client.logs[place].append(record.value, at=at, key=record.key)
+        offset = self.client.logs[place].append(record.value, at=at, time_ms=time_ms, key=record.key)
         if not record.told:
-            self.done.append(Delivery(record.tag, *place, offset))
+            self.done.append(Delivery(record.tag, *place, offset, time_ms=time_ms))
 
     def fail(self, place: TopicAndPartition, fate: str, at: int) -> None:
         """Report the next record of a partition as an error. fate: it is in the log already, never will be, or later.

@@ -8,19 +8,27 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from itertools import pairwise
+from typing import NamedTuple
 
 from simulation.evidence import BEFORE_ALL, Evidence, law, passed_with
 from stream_learner.core.log.marks import Mark, ResumePoint
 from stream_learner.core.log.rule_r import AcceptedTick
 from tests.oracles import join as oracle_join
-from tests.oracles.join import Example, Joined, label_by_definition, log_times, replay
+from tests.oracles.join import Example, Joined, label_by_definition, log_times, replay, usual_time
 
 Row = tuple[object, ...]
 
 
+class _Gone(NamedTuple):
+    """The clicks that have been given up: with which times the last of them went, and how many."""
+
+    log_time: int = BEFORE_ALL
+    usual_time: int = BEFORE_ALL
+    count: int = 0
+
+
 def check_content(evidence: Evidence) -> None:
     """Each tick holds the examples and counts that its mark's positions make of the inputs, and the counts add up."""
-    _check_runs(evidence.marks)
     parts = _one_by_one(evidence)
     found = replay(evidence.shown, evidence.clicked, [part for _, part in parts], evidence.settings, evidence.partition)
     of_mark: list[list[Joined]] = [[] for _ in evidence.ticks]
@@ -59,32 +67,31 @@ def examples_of(tick: AcceptedTick) -> list[Row]:
     return found
 
 
-def _check_runs(marks: list[Mark]) -> None:
-    """A mark covers one tick, or a run of ticks that take no impression."""
-    for mark in marks:
-        is_run = mark.first_tick < mark.last_tick
-        law(not is_run or mark.counts.impressions.read == 0, f"the run up to tick {mark.last_tick} takes impressions")
-
-
 def _one_by_one(evidence: Evidence) -> list[tuple[int, oracle_join.Mark]]:
-    """The marks with their numbers; a run of ticks is cut around every tick that takes a click."""
+    """The marks with their numbers; one that emits no record is cut around every tick of stream time with a click."""
     tick_ms, clicked = evidence.settings["tick_ms"], evidence.clicked
     passed = passed_with([click.time_ms for click in clicked], evidence.settings["agree"])
     parts: list[tuple[int, oracle_join.Mark]] = []
-    taken = 0
+    taken, closed = 0, -1
+
+    def add(number: int, mark: Mark, stream_tick: int, cursor: int) -> None:
+        part = (mark.first_tick, mark.last_tick, mark.next_impression, cursor, stream_tick, mark.labels_from_ms)
+        parts.append((number, oracle_join.Mark(*part)))
+
     for number, mark in enumerate(evidence.marks):
-        first, border = mark.first_tick, mark.next_impression
+        first = closed + 1
         while taken < len(clicked) and clicked[taken].offset < mark.click_cursor:
-            tick, offset = min(passed[taken] // tick_ms, mark.last_tick), clicked[taken].offset
-            if tick > first:
-                parts.append((number, oracle_join.Mark(first, first, border, offset)))
+            tick, offset = min(passed[taken] // tick_ms, mark.stream_tick), clicked[taken].offset
+            if tick > first and not mark.counts.impressions.read:
+                add(number, mark, first, offset)
                 if tick > first + 1:
-                    parts.append((number, oracle_join.Mark(first + 1, tick - 1, border, offset)))
+                    add(number, mark, tick - 1, offset)
                 first = tick
             taken += 1
-        parts.append((number, oracle_join.Mark(first, first, border, mark.click_cursor)))
-        if first < mark.last_tick:
-            parts.append((number, oracle_join.Mark(first + 1, mark.last_tick, border, mark.click_cursor)))
+        if first < mark.stream_tick and not mark.counts.impressions.read:
+            add(number, mark, first, mark.click_cursor)
+        add(number, mark, mark.stream_tick, mark.click_cursor)
+        closed = mark.stream_tick
     return parts
 
 
@@ -130,42 +137,43 @@ def _check_labels(evidence: Evidence, mark: Mark, examples: list[Example]) -> No
         evidence.world.seen["labels of clicks ahead of log time"] += least != most
 
 
-def _gone_after(
-    evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], found: list[Joined]
-) -> list[tuple[int, int]]:
-    """After each mark: the log time with which the last click was given up, and the number of clicks given up."""
+def _gone_after(evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], found: list[Joined]) -> list[_Gone]:
+    """The clicks given up after each mark."""
     usable = [(click.offset, click.time_ms) for click in evidence.clicked if click.time_ms is not None]
     offsets, agree = [offset for offset, _ in usable], evidence.settings["agree"]
-    log_time, gone, out = BEFORE_ALL, 0, [(BEFORE_ALL, 0)] * len(evidence.ticks)
+    gone, out = _Gone(), [_Gone()] * len(evidence.ticks)
     for (number, part), joined in zip(parts, found, strict=True):
-        gone += len(joined.outcome_of_click)
+        gone = gone._replace(count=gone.count + len(joined.outcome_of_click))
         for offset, outcome in joined.outcome_of_click.items():
             if outcome != "dead":
                 place = bisect_left(offsets, offset)
                 row = [time for at, time in usable[place : place + agree] if at < part.click_cursor]
-                log_time = max(log_time, min(row))
-        out[number] = log_time, gone
+                latest = max(gone.log_time, min(row)), max(gone.usual_time, usual_time(row, agree))
+                gone = _Gone(*latest, gone.count)
+        out[number] = gone
     return out
 
 
-def _check_resume_points(evidence: Evidence, gone: list[tuple[int, int]]) -> None:
+def _check_resume_points(evidence: Evidence, gone_after: list[_Gone]) -> None:
     """A resume point has what the inputs from its positions on do not tell: log times, steps, codes."""
     s, offsets = evidence.settings, [entry.offset for entry in evidence.clicks]
-    wanted = zip(evidence.marks, gone, _written_after(evidence), _steps_after(evidence), strict=True)
-    for mark, (gone_log_time, n_gone), written, steps in wanted:
+    wanted = zip(evidence.marks, gone_after, _written_after(evidence), _steps_after(evidence), strict=True)
+    for mark, gone, written, steps in wanted:
         point, tick = mark.resume, mark.last_tick
-        waiting = offsets[n_gone : bisect_left(offsets, mark.click_cursor)]
+        waiting = offsets[gone.count : bisect_left(offsets, mark.click_cursor)]
         first_click = bisect_left(offsets, mark.first_click)
-        law(first_click == (n_gone if waiting else bisect_left(offsets, mark.click_cursor)), f"first click of {tick}")
+        first_waiting = gone.count if waiting else bisect_left(offsets, mark.click_cursor)
+        law(first_click == first_waiting, f"first click of {tick}")
         if point is None:
             continue
         law(point.impression_log_time == max(written, -1), f"impressions' log time of resume point {tick}")
-        law(point.click_log_time == max(gone_log_time, -1), f"clicks' log time of resume point {tick}")
+        law(point.click_log_time == max(gone.log_time, -1), f"clicks' log time of resume point {tick}")
+        law(point.click_usual_time == max(gone.usual_time, -1), f"clicks' usual time of resume point {tick}")
         law(len(point.codes) == len(waiting), f"resume point {tick} has codes for {len(point.codes)} clicks")
         _check_steps(evidence, mark, point, steps)
-        row = [click.time_ms for click in evidence.clicked[n_gone:] if click.time_ms is not None][: s["agree"]]
-        kept_longer = row != [] and min(row) < min(gone_log_time, row[0] - s["lateness_ms"])
-        evidence.world.seen["clicks kept by the log time of a resume point"] += kept_longer
+        row = [click.time_ms for click in evidence.clicked[gone.count :] if click.time_ms is not None][: s["agree"]]
+        kept_longer = row != [] and usual_time(row, s["agree"]) < min(gone.usual_time, row[0] - s["lateness_ms"])
+        evidence.world.seen["clicks kept by the usual time of a resume point"] += kept_longer
 
 
 def _check_steps(evidence: Evidence, mark: Mark, point: ResumePoint, steps: list[tuple[int, int]]) -> None:
@@ -179,11 +187,11 @@ def _check_steps(evidence: Evidence, mark: Mark, point: ResumePoint, steps: list
 def _written_after(evidence: Evidence) -> list[int]:
     """After each mark: the log time written for its last impression; a mark that emits only dead ones writes none."""
     s, written, out = evidence.settings, BEFORE_ALL, []
-    for mark, first, end in _emitted(evidence):
+    for _, tick, first, end in _emitted(evidence):
         times = [imp.time_ms for imp in evidence.shown[first:end] if imp.time_ms is not None]
         least = [min(times[n : n + s["agree"]]) for n in range(len(times))]
         if first < end:
-            written = max(written, mark.last_tick * s["tick_ms"] - s["window_ms"], *least)
+            written = max(written, tick * s["tick_ms"] - s["window_ms"], *least)
         out.append(written)
     return out
 
@@ -195,16 +203,17 @@ def _steps_after(evidence: Evidence) -> list[list[tuple[int, int]]]:
     g = max(1, -(-k // 8))
     steps: dict[int, int] = {}
     out = []
-    for mark, first, end in _emitted(evidence):
+    for mark, tick, first, end in _emitted(evidence):
         if k and first < end:
-            steps.setdefault(mark.last_tick // g, first)
-        remembered = (mark.last_tick + 1 - k) // g
+            steps.setdefault(tick // g, first)
+        remembered = (mark.stream_tick + 1 - k) // g
         out.append([(step, begin) for step, begin in steps.items() if step >= remembered])
     return out
 
 
-def _emitted(evidence: Evidence) -> list[tuple[Mark, int, int]]:
-    """Each mark with the numbers of the records that it emits: the first, and the one after the last."""
+def _emitted(evidence: Evidence) -> list[tuple[Mark, int, int, int]]:
+    """Each mark with its T, and the numbers of the records that it emits: the first, and the one after the last."""
     offsets, marks = [entry.offset for entry in evidence.impressions], evidence.marks
     ends = [0, *(bisect_left(offsets, mark.next_impression) for mark in marks)]
-    return [(mark, first, end) for mark, (first, end) in zip(marks, pairwise(ends), strict=True)]
+    ticks = [0, *(mark.stream_tick + 1 for mark in marks[:-1])]
+    return [(mark, tick, *of) for mark, tick, of in zip(marks, ticks, pairwise(ends), strict=True)]

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from simulation import kafka, process
+from simulation import joiners, kafka, process
 from stream_learner.adapters.kafka import End, EndWatch, TopicAndPartition
 from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.batches import ClickBatch, ImpressionBatch
 from stream_learner.core.join.click_memory import BLOCK, DEAD, UNMATCHED, ClickMemory, expire_clicks
 from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.core.join.log_time import LogTime, count_before
-from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.rule_w import Attempt
+from stream_learner.roles.joiner import brokers_clock, stream_clock, ticks
 from stream_learner.roles.joiner.inputs import Inputs
-from stream_learner.roles.joiner.partition_clock import ClockRule, PartitionClock
 from stream_learner.roles.joiner.partition_state import PartitionState
+from stream_learner.roles.joiner.stream_clock import StreamClock
+from stream_learner.roles.joiner.ticks import Ticks
 
 FOR_EVER_MS = 10**9
 
@@ -29,8 +31,8 @@ FOR_EVER_MS = 10**9
 def _forget_late(by: int) -> Any:
     right = ClickMemory.forget
 
-    def forget(self: ClickMemory, end_ms: int, outcomes: Any) -> None:
-        right(self, end_ms + by * self._spec.tick_ms, outcomes)
+    def forget(self: ClickMemory, end_ms: int, outcomes: Any, *rules: int) -> None:
+        right(self, end_ms + by * self._spec.tick_ms, outcomes, *rules)
 
     return forget
 
@@ -58,23 +60,12 @@ def _whole_batch(self: JoinState, end_ms: int) -> int:
 
 
 def _end_without_position() -> Any:
-    right = Inputs._at_end
+    right = Inputs.look
 
-    def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
-        return right(self, ends, topic, sys.maxsize, clock)
+    def look(self: Inputs, ends: Any) -> Any:
+        return right(self, {place: End(end.asked_at_ms, 0) for place, end in ends.items()})
 
-    return at_end
-
-
-def _end_without_grace() -> Any:
-    right = Inputs._at_end
-
-    def at_end(self: Inputs, ends: Any, topic: str, position: int, clock: Any) -> int | None:
-        found = right(self, ends, topic, position, clock)
-        rule = self._plan.clock
-        return None if found is None or rule is None else found + rule.grace_ms
-
-    return at_end
+    return look
 
 
 def _clock_after_the_answer(self: EndWatch) -> Any:
@@ -126,26 +117,79 @@ def _with_spec(of: type, **changes: Any) -> Any:
     return begin
 
 
-def _with_rule(**changes: Any) -> Any:
-    right = PartitionClock.__init__
+def _without_grace() -> Any:
+    right = StreamClock.stream_ms
 
-    def begin(self: PartitionClock, rule: ClockRule, *args: Any) -> None:
-        right(self, replace(rule, **changes), *args)
+    def stream_ms(self: StreamClock, *args: Any, **rest: Any) -> int | None:
+        found = right(self, *args, **rest)
+        return None if found is None else found + self.rule.grace_ms
+
+    return stream_ms
+
+
+def _no_bound_by_the_brokers() -> Any:
+    """Takes the bound that is the brokers' clock out of the lag offset and of S."""
+
+    def lag_offset(self: StreamClock, base: int | None) -> int | None:
+        kept = self.remembered
+        fallback = None if kept is None or base is None else base - kept.lag
+        return stream_clock._agreed(self.impressions, self.topics.impressions, fallback)
+
+    def now(self: StreamClock, m: int, base: int, impressions_seen: bool) -> int | None:
+        offset, extra = self._lag_offset(base), self._extra()
+        return None if offset is None else m + offset + min(extra or 0, 0) - self.rule.grace_ms
+
+    return [(StreamClock, "_lag_offset", lag_offset), (StreamClock, "_now", now)]
+
+
+def _known_at_once() -> Any:
+    right = StreamClock.stream_ms
+
+    def stream_ms(self: StreamClock, m: int, base: int, **rest: Any) -> int:
+        found = right(self, m, base, **rest)
+        return m + base - self.rule.grace_ms if found is None else found
+
+    return stream_ms
+
+
+def _w_of_the_tick() -> Any:
+    right = Attempt.stamp
+    return lambda self, *args, **kw: right(self, *args, **{**kw, "stream_tick": kw["last_tick"]})
+
+
+def _moves_though_w_stands(cursor: bool) -> Any:
+    """Moves the cursor, or the border, to the end of what was read with a mark that closes no window."""
+    right = JoinState._cut
+
+    def cut(self: JoinState, last_tick: int, next_impression: int) -> Cut:
+        found = right(self, last_tick, next_impression)
+        if last_tick >= self.next_tick:
+            return found
+        if cursor:
+            return found._replace(click_cursor=self._ahead.position)
+        return found._replace(next_impression=self._impressions.position)
+
+    return [(JoinState, "_cut", cut), (Cut, "closes", property(lambda self: True))]
+
+
+def _next_at_once() -> Any:
+    right = Ticks._passed
+
+    def passed(self: Ticks, first_tick: int, m: int, base: int | None) -> int:
+        return first_tick if base is None else right(self, first_tick, m, base)
+
+    return passed
+
+
+def _wrong_sign() -> Any:
+    right = StreamClock.__post_init__
+
+    def begin(self: StreamClock) -> None:
+        if self.remembered is not None:
+            self.remembered = self.remembered._replace(lag=-self.remembered.lag)
+        right(self)
 
     return begin
-
-
-def _always_follow(self: PartitionClock, now_ms: int, closed_ms: int) -> bool:
-    return True
-
-
-def _all_is_live() -> Any:
-    right = PartitionClock.note
-
-    def note(self: PartitionClock, times_ms: Any, log_time_ms: int, now_ms: int) -> None:
-        right(self, np.maximum(times_ms, now_ms), log_time_ms, now_ms)
-
-    return note
 
 
 def _nobody_is_late() -> Any:
@@ -191,10 +235,12 @@ def _look_again_for(cursor: bool) -> Any:
         join = self.join
         while join.next_click_to_read < mark.click_cursor or join.next_impression_to_read < mark.next_impression:
             yield self._read_towards(mark.next_impression, mark.click_cursor)
-        end_ms = (mark.last_tick + 1) * join.spec.tick_ms
-        if cursor:
+        end_ms = (mark.stream_tick + 1) * join.spec.tick_ms
+        if mark.stream_tick < join.next_tick:
+            pass
+        elif cursor:
             mark = replace(mark, click_cursor=join._cursor_at(end_ms))
-        elif mark.first_tick == mark.last_tick:
+        else:
             mark = replace(mark, next_impression=join._impressions.end_of_those_before(end_ms - join.spec.window_ms))
         yield from right(self, mark)
 
@@ -209,7 +255,7 @@ def _rows_beyond_the_cursor() -> Any:
         self._clicks.ahead = self._ahead  # type: ignore[attr-defined]
         return right(self, *args)
 
-    def forget(self: ClickMemory, end_ms: int, outcomes: Any) -> None:
+    def forget(self: ClickMemory, end_ms: int, outcomes: Any, rules: int) -> None:
         spec, end = self._spec, self.end
         for batch in self.ahead._batches:  # type: ignore[attr-defined]
             columns = batch.columns
@@ -219,9 +265,10 @@ def _rows_beyond_the_cursor() -> Any:
                 code = UNMATCHED if columns.status[i] == 0 else DEAD
                 block[place : place + 4] = columns.offsets[i], columns.time_ms[i], 0, code
                 end += 1
-        reached, before_ms = self.forgotten_log_time, end_ms - spec.keep_ms
-        self.first, self.forgotten_log_time = expire_clicks(
-            self.place, end, reached, spec.agree, spec.lateness_ms, before_ms, outcomes
+        before_ms, row = end_ms - spec.keep_ms, np.empty(spec.agree, np.int64)
+        reached = self.forgotten_log_time, self.forgotten_usual_time
+        self.first, self.forgotten_log_time, self.forgotten_usual_time = expire_clicks(
+            self.place, end, *reached, row, True, spec.lateness_ms, before_ms, outcomes
         )
         self.first = min(self.first, self.end)
 
@@ -266,8 +313,8 @@ MUTATIONS = {
     "closing: every clock is believed, of clicks that are kept as well": lambda: [
         (JoinState, "__init__", _with_spec(JoinState, agree=1))
     ],
-    "closing: the position need not have reached the end": lambda: [(Inputs, "_at_end", _end_without_position())],
-    "closing: no grace": lambda: [(Inputs, "_at_end", _end_without_grace())],
+    "closing: the position need not have reached the end": lambda: [(Inputs, "look", _end_without_position())],
+    "closing: no grace": lambda: [(StreamClock, "stream_ms", _without_grace())],
     "closing: the clock is read after the answer": lambda: [
         (EndWatch, "ask", _clock_after_the_answer),
         (process, "END_DELAY_SHARE", 0.9),  # no part of the mutation: more of the trouble that it needs
@@ -279,14 +326,20 @@ MUTATIONS = {
         (process, "END_ERROR_SHARE", 0.8),  # no part of the mutation: more of the trouble that it needs
         (kafka, "PARTIAL_READS", 1),
     ],
-    "clock: it always closes": lambda: [(PartitionClock, "_may_follow", _always_follow)],
-    "clock: old events are live": lambda: [(PartitionClock, "note", _all_is_live())],
-    "clock: every moment without an event is quiet": lambda: [
-        (PartitionClock, "__init__", _with_rule(idle_after_ms=0))
+    "clock: S may be ahead of the brokers' clock": _no_bound_by_the_brokers,
+    "clock: windows go on in a silence": lambda: [(StreamClock, "stood_at", lambda self, m, base, **rest: m)],
+    "clock: what is not known is waited for no time": lambda: [(StreamClock, "stream_ms", _known_at_once())],
+    "clock: the lag that is remembered has the wrong sign": lambda: [
+        (StreamClock, "__post_init__", _wrong_sign()),
+        (joiners, "LAGS_MS", (150,)),  # no part of the mutation: more of the trouble that it needs
+        (joiners, "CLOCK_STEPS_MS", (0,)),
     ],
-    "clock: ticks have always closed to within lateness of it": lambda: [
-        (PartitionClock, "__init__", _with_rule(lateness_ms=FOR_EVER_MS))
-    ],
+    "clock: one broker is believed": lambda: [(brokers_clock, "REPORTS", 1)],
+    "ticks: half pace is ignored": lambda: [(ticks, "HALF_PACE", 0)],
+    "ticks: a joiner without a clock goes on": lambda: [(Ticks, "_passed", _next_at_once())],
+    "marks: the tick is taken for W": lambda: [(Attempt, "stamp", _w_of_the_tick())],
+    "marks: the cursor moves though W stands": lambda: _moves_though_w_stands(cursor=True),
+    "marks: the border moves though W stands": lambda: _moves_though_w_stands(cursor=False),
     "runs: clicks are taken as in one tick": lambda: [(ClickBatch, "end_of_those_before", _run_as_one_tick)],
     "impressions: none is late": lambda: [(join_impressions, "_label", _nobody_is_late())],
     "impressions: ids are forgotten a step early": lambda: [(JoinSpec, "first_remembered_step", _forget_ids_early())],
@@ -311,14 +364,14 @@ MUTATIONS = {
     "resume point: nothing is read again for duplicates": lambda: [
         (ImpressionBuffer, "remembered_from", property(lambda self: self.next))
     ],
-    "resume point: without the clicks' log time": lambda: [
-        (JoinState, "resume_point", _point_without(click_log_time=-1))
+    "resume point: without the clicks' usual time": lambda: [
+        (JoinState, "resume_point", _point_without(click_usual_time=-1))
     ],
     "resume point: without the impressions' log time": lambda: [
         (JoinState, "resume_point", _point_without(impression_log_time=-1))
     ],
-    "resume point: the clicks' log time is not taken from it": lambda: [
-        (JoinState, "resume", _resume_without(click_log_time=-1))
+    "resume point: the clicks' usual time is not taken from it": lambda: [
+        (JoinState, "resume", _resume_without(click_usual_time=-1))
     ],
     "resume point: the impressions' log time is not taken from it": lambda: [
         (JoinState, "resume", _resume_without(impression_log_time=-1))

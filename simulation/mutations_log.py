@@ -7,7 +7,6 @@ from typing import Any
 
 from simulation import joiners, process
 from simulation.process import Process
-from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt, Verdict
@@ -130,7 +129,7 @@ def _letters_of_an_attempt_only() -> Any:
 
 def _skip_ticks_since() -> Any:
     def make(self: PartitionState, mark: Mark) -> Iterator[bool]:
-        self.join.next_tick = mark.last_tick + 1
+        self.join.next_tick = mark.stream_tick + 1
         return iter(())
 
     return make
@@ -138,7 +137,7 @@ def _skip_ticks_since() -> Any:
 
 def _do_not_compare() -> Any:
     def make(self: PartitionState, mark: Mark) -> Iterator[bool]:
-        cut = Cut(mark.first_tick, mark.last_tick, mark.next_impression, mark.click_cursor)
+        cut = self.join.cut_of(mark)
         while not self.join.covers(cut):
             yield self._read_towards(cut.next_impression, cut.click_cursor)
         self.join.emit(cut, self._examples)

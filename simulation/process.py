@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from random import Random
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS
+from simulation.events import CLICK_EVENTS, IMPRESSION_EVENTS, good_click, good_impression
 from simulation.kafka import Appender, Died, Log, Queries, Reader
-from stream_learner.adapters.kafka import EndWatch, TopicAndPartition
+from stream_learner.adapters.kafka import EndWatch, RawBatch, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
+from stream_learner.roles.joiner import inputs as inputs_module
+from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
+from stream_learner.roles.joiner.kept import Kept
 from stream_learner.roles.joiner.log_origin import LogOrigin
-from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
-from stream_learner.roles.joiner.partition_clock import ClockRule
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.start_offsets import StartRule
+from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2
@@ -72,8 +74,8 @@ class World(Protocol):
     def hint(self, partition: int) -> str:
         """The metadata that the group has for a partition."""
 
-    def commit(self, process: Process, partition: int, hint: str) -> None:
-        """Commit the hint of a partition to the group."""
+    def commit(self, process: Process, partition: int, kept: str) -> None:
+        """Commit the metadata of a partition to the group."""
 
     def leave_behind(self, appender: Appender) -> None:
         """Keep the records that a producer has in flight; some may still land."""
@@ -109,15 +111,67 @@ class _Questions(Queries):
         return known, failed
 
 
+class Read(NamedTuple):
+    """A good record that was read. at: when, in the world's time. time_ms: its own.
+
+    arrived: surely the end of the partition had been reached before, no longer ago than `ARRIVES_WITHIN_MS`.
+    """
+
+    at: int
+    time_ms: int
+    arrived: bool
+
+
+class _InputReader(Reader):
+    """Notes for the laws what was read of an input, and when."""
+
+    _reached = -(10**9)
+
+    def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
+        process: Process = self._client  # type: ignore[assignment]
+        place = (self.topic, self.partition)
+        end, joiner = process.ends.snapshot.get(place), process.partitions.get(self.partition)
+        begun = joiner is not None and joiner.attempt is not None
+        if begun and end is not None and self.position >= end.high_watermark:
+            self._reached = end.asked_at_ms
+        batch = super().read(max_records, timeout_s)
+        if batch is not None:
+            is_good = good_impression if self.topic == IMPRESSIONS else good_click
+            good = zip(batch.record_times_ms.tolist(), batch.values, strict=True)
+            arrived = process.monotonic_ms() - self._reached <= inputs_module.ARRIVES_WITHIN_MS
+            process.reads[place] += [Read(process.world.now, time, arrived) for time, value in good if is_good(value)]
+        return batch
+
+
+class _NotedClock(BrokersClock):
+    """Notes for the laws how far the brokers' clock is ahead of the world's by the reports up to now, and when."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def assume(self, now_ms: int, m: int) -> None:
+        super().assume(now_ms, m)
+        self._process.reports.append((self._process.world.now, now_ms - self._process.world.now))
+
+    def note(self, appended_ms: int, m: int) -> None:
+        super().note(appended_ms, m)
+        self._process.reports.append((self._process.world.now, appended_ms - self._process.world.now))
+
+
 class Process:
-    """One joiner process: the role's loop over its partitions, and its clients."""
+    """One joiner process: the role's loop over its partitions, and its clients.
+
+    For the laws, all in the world's time: asked: when each end was asked for and answered. reads: of each input.
+    opened: when each partition's inputs were opened. reports: what brokers told, how far their clock is ahead of the
+    world's, and when. recalled: when memory of another's clock was taken over, by partition.
+    """
 
     def __init__(self, world: World, instance: int) -> None:
         self.world, self.instance, self.rng = world, instance, world.rng
         self.logs = world.logs
         self.below = world.rng.randrange
-        self.started = world.now
-        self.clock_ahead_ms = world.rng.choice((0, 0, 0, -3, 4)) if world.close_idle else 0
+        self._booted = world.rng.choice((world.now, 0, -123_456))
         self.events: deque[tuple[str, int]] = deque()
         self.partitions: dict[int, PartitionJoiner] = {}
         self.given: set[int] = set()
@@ -125,9 +179,17 @@ class Process:
         self.fragile = 0.0
         self._stale_in_a_row = 0
         self.asked: defaultdict[TopicAndPartition, list[int]] = defaultdict(list)
+        self.reads: defaultdict[TopicAndPartition, list[Read]] = defaultdict(list)
+        self.opened: defaultdict[int, list[int]] = defaultdict(list)
+        self.reports: list[tuple[int, int]] = []
+        self.recalled: dict[int, int] = {}
         queries = _Questions(self)
         self.appender = Appender(self)
-        self.ends = EndWatch(queries, self.wall_clock_ms)  # type: ignore[arg-type]
+        self.ends = EndWatch(queries, self.monotonic_ms)  # type: ignore[arg-type]
+        self.brokers = _NotedClock(self)
+        if world.until_tick is not None:
+            self.brokers.assume(world.now, self.monotonic_ms())
+        rule = self._clock_rule()
         inputs = InputPlan(
             settings=self,  # type: ignore[arg-type]
             impressions_topic=IMPRESSIONS,
@@ -135,9 +197,11 @@ class Process:
             impression_decoder=_IMPRESSION_DECODER,
             click_decoder=_CLICK_DECODER,
             bad_share=NO_LIMIT,
-            clock=self._clock_rule(),
-            clock_ms=self.wall_clock_ms,
-            new_reader=Reader,
+            clock=rule,
+            clock_ms=self.monotonic_ms,
+            brokers=self.brokers,
+            topics=None if rule is None else TopicArrivals.none_yet(rule),
+            new_reader=self._open,
             new_reader_beside=Reader,
         )
         self.plan = PartitionPlan(
@@ -177,9 +241,16 @@ class Process:
         world = self.world
         return ClockRule(world.grace_ms, world.spec.lateness_ms, world.idle_after_ms) if world.close_idle else None
 
-    def wall_clock_ms(self) -> int:
-        """The wall clock of this process."""
-        return max(self.world.now + self.clock_ahead_ms, 0)
+    def monotonic_ms(self) -> int:
+        """The monotonic clock of this process: it begins anywhere."""
+        return self.world.now - self._booted
+
+    def _open(self, client: Process, topic: str, partition: int, *args: Any, **options: Any) -> Reader:
+        """Open a partition for its joiner."""
+        if topic == LOG:
+            return Reader(client, topic, partition, *args, **options)
+        self.opened[partition].append(self.world.now)
+        return _InputReader(client, topic, partition, *args, **options)
 
     def _clock_s(self) -> float:
         return 1.0 + self.world.now * self.world.seconds_per_ms
@@ -247,8 +318,13 @@ class Process:
     def _begin_given(self) -> None:
         for partition in sorted(self.given):
             self.given.discard(partition)
-            hint = Hint.from_text(self.world.hint(partition))
-            self.partitions[partition] = PartitionJoiner(self.plan, partition, hint, self.world.buffer_bytes)
+            kept = Kept.from_text(self.world.hint(partition))
+            if kept.remembered is not None:
+                self.world.seen["clocks that remember"] += 1
+                self.recalled.setdefault(partition, self.world.now)
+            self.partitions[partition] = PartitionJoiner(
+                self.plan, partition, kept.hint, self.world.buffer_bytes, kept.remembered
+            )
 
     def _deliver(self) -> None:
         try:
@@ -272,5 +348,6 @@ class Process:
 
     def _commit(self) -> None:
         for partition, joiner in self.partitions.items():
-            if joiner.progress.last is not None and joiner.progress.hint is not None:
-                self.world.commit(self, partition, joiner.progress.hint.to_text())
+            found = joiner.progress.to_commit(lambda hint, of=joiner: Kept(hint, remembered=of.to_remember()).to_text())  # type: ignore[misc]
+            if found is not None:
+                self.world.commit(self, partition, found.metadata)

@@ -305,9 +305,13 @@ class Inputs:
         if clicks_at_end:
             self._clicks_end_at = clicked.asked_at_ms
         is_full = join.buffered_bytes >= self._buffer_bytes
-        self._at_end = at_end = clicks_at_end and (impressions_at_end or is_full)
+        self._at_end = at_end = (clicks_at_end or is_full) and (impressions_at_end or (is_full and clicks_at_end))
         stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
-        return Stream(m, at_end, clicks_at_end, stream_ms, stream_ms if impressions_at_end else None, is_full, waits)
+        clicks_ms, impressions_ms = (stream_ms if end else None for end in (clicks_at_end, impressions_at_end))
+        return Stream(m, at_end, clicks_at_end, clicks_ms, impressions_ms, is_full, waits)
+        stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
+        clicks_ms, impressions_ms = (stream_ms if end else None for end in (clicks_at_end, impressions_at_end))
+        return Stream(m, at_end, clicks_at_end, clicks_ms, impressions_ms, is_full, waits)
 
     def waits_ms(self, m: int) -> int:
         """For how long windows have waited at `m` because an input is silent, or clicks are; 0 while none waits, and
