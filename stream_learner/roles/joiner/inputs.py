@@ -309,9 +309,6 @@ class Inputs:
         stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
         clicks_ms, impressions_ms = (stream_ms if end else None for end in (clicks_at_end, impressions_at_end))
         return Stream(m, at_end, clicks_at_end, clicks_ms, impressions_ms, is_full, waits)
-        stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
-        clicks_ms, impressions_ms = (stream_ms if end else None for end in (clicks_at_end, impressions_at_end))
-        return Stream(m, at_end, clicks_at_end, clicks_ms, impressions_ms, is_full, waits)
 
     def waits_ms(self, m: int) -> int:
         """For how long windows have waited at `m` because an input is silent, or clicks are; 0 while none waits, and
