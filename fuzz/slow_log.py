@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 FOREIGN, HEADERLESS, NEWER, DAMAGED = "ForeignRecord", "DamagedHeader", "NewerVersion", "DamagedRecord"
 EXAMPLES, MARK, CODES, SKIP = 1, 2, 3, 4
-VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2), CODES: (1,), SKIP: (3,)}
+VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2, 3), CODES: (1,), SKIP: (3,)}
 COUNTED = 4
 """The version of examples that say which field each key is of."""
 MOST_STEPS = 64
@@ -39,13 +39,15 @@ class Header(NamedTuple):
 
 class SlowMark(NamedTuple):
     """A mark. numbers: first tick, next impression, first click, click cursor, then the fourteen counts. features: the
-    fingerprint. resume: None, or topic ids, three fingerprints, log time, dedupe, log time, number of codes,
-    partitions, the numbers of the steps one after the other, the version. codes: those inside."""
+    fingerprint. stream: the last tick of stream time, and the time before which impressions are late. resume: None, or
+    topic ids, three fingerprints, log time, dedupe, log time, usual time, number of codes, partitions, the numbers of
+    the steps one after the other, the version. codes: those inside."""
 
     header: Header
     predecessor: tuple[int, int]
     numbers: tuple[int, ...]
     features: int
+    stream: tuple[int, int]
     resume: tuple[Any, ...] | None
     codes: list[int]
     ahead: int
@@ -184,38 +186,43 @@ def _examples(header: Header, value: bytes, version: int) -> SlowExamples:
 
 
 def _mark(header: Header, value: bytes, version: int) -> SlowMark:
-    _need(header.flags in ((0, 1, 3, 5, 7) if version == 2 else (0, 1, 3)))
-    end = 208 if version == 2 else 192
-    layout = "<Qq18qQ" if version == 2 else "<Qq17q"
+    _need(header.flags in ((0, 1, 3) if version == 1 else (0, 1, 3, 5, 7)))
+    end, layout = {1: (192, "<Qq17q"), 2: (208, "<Qq18qQ"), 3: (224, "<Qq18qQqq")}[version]
     pred_attempt, pred_tick, *numbers = struct.unpack(layout, value[40:end])
-    features = numbers.pop() if version == 2 else 0
+    stream = (numbers.pop(-2), numbers.pop()) if version == 3 else (header.tick, 0)
+    features = numbers.pop() if version > 1 else 0
     if version == 1:
         numbers.insert(10, 0)  # No impression was late.
     resume, codes, ahead = None, [], 0
     if header.flags:
         fields, packed = _resume(value, version)
         resume = (*fields, version)
-        inside = 0 if header.flags & CODES_AHEAD else fields[8]
-        ahead = fields[8] - inside
+        inside = 0 if header.flags & CODES_AHEAD else fields[9]
+        ahead = fields[9] - inside
         codes = _codes(packed, inside)
     else:
         _need(len(value) == end)
     first_tick, _, first_click, cursor = numbers[:4]
     _need(0 <= first_tick <= header.tick and pred_tick >= -1)
     _need(min(numbers) >= 0 and first_click <= cursor)
+    _need(-1 <= stream[0] <= header.tick and stream[1] >= 0)
     _need(len(codes) + ahead <= cursor - first_click)
-    return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), features, resume, codes, ahead)
+    return SlowMark(header, (pred_attempt, pred_tick), tuple(numbers), features, stream, resume, codes, ahead)
 
 
 def _resume(value: bytes, version: int) -> tuple[tuple[Any, ...], bytes]:
     """The fields of a resume point, the numbers of its steps as the last of them, and the bytes behind it."""
     if version == 1:
         impressions, clicks, join, *fields = struct.unpack("<16s16sQqqqQI", value[192:268])
+        fields.insert(3, fields[2])  # The usual time was the log time.
         return (impressions, clicks, join, 0, 0, *fields, ()), value[268:]
-    *fields, count = struct.unpack("<16s16sQQQqqqQII", value[208:304])
+    begin, end, layout = (208, 304, "<16s16sQQQqqqQII") if version == 2 else (224, 328, "<16s16sQQQqqqqQII")
+    *fields, count = struct.unpack(layout, value[begin:end])
+    if version == 2:
+        fields.insert(8, fields[7])
     _need(count <= MOST_STEPS)
-    end = 304 + 16 * count
-    return (*fields, struct.unpack(f"<{2 * count}q", value[304:end])), value[end:]
+    behind = end + 16 * count
+    return (*fields, struct.unpack(f"<{2 * count}q", value[end:behind])), value[behind:]
 
 
 def _codes(packed: bytes, count: int) -> list[int]:

@@ -43,6 +43,10 @@ def second_model(site: Site, name: str, **changes: dict[str, Any]) -> Config:
     return config
 
 
+NO_END = 1 << 40
+"""A joiner with an end, however far, closes ticks and windows together, one tick after the other."""
+
+
 def join_again(site: Site, config: Config, tick: int) -> None:
     """Join into the log of another model until every partition has closed a tick, and fold it up to there."""
     learner = role(config, until_tick=tick)
@@ -56,7 +60,7 @@ def quiet_site(make_site: MakeSite) -> tuple[Site, list[list[Message]]]:
     shown = [[Message(START_MS + 700 * n, b"%d" % n, b'{"id":"%d-%d"}' % (p, n)) for n in range(20)] for p in range(2)]
     clicked = [[part[n]._replace(timestamp_ms=part[n].timestamp_ms + 50) for n in (0, 3, 4, 9)] for part in shown]
     made = replace(made, impressions=shown, clicks=clicked)
-    return make_site(made, join={"close_idle": True, "grace": f"{GRACE_MS}ms"}), shown
+    return make_site(made, join={"close_idle": True, "grace": f"{GRACE_MS}ms", "idle_after": "0"}), shown
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def late(make_site: MakeSite) -> tuple[Site, Config, int]:
     site, shown = quiet_site(make_site)
     s = site.scenario.settings
     now = [START_MS]
-    with running(site.joiner(clock_ms=lambda: now[0])):
+    with running(site.joiner(clock_ms=lambda: now[0], until_tick=NO_END)):
         site.produce()
         now[0] = START_MS + 20_000 + 2 * s["window_ms"] + GRACE_MS
         end_tick = (now[0] - GRACE_MS) // s["tick_ms"] - 1
@@ -148,7 +152,7 @@ def test_impressions_that_the_clock_put_into_other_ticks_hide_nothing(make_site:
     (site, shown), of_each = quiet_site(make_site), 950
     s, first_ms = site.scenario.settings, START_MS + 15_000
     now = [START_MS]
-    with running(site.joiner(clock_ms=lambda: now[0])):
+    with running(site.joiner(clock_ms=lambda: now[0], until_tick=NO_END)):
         site.produce()
         end_tick = _closed_by(site, now, START_MS + 20_000 + 2 * s["window_ms"] + GRACE_MS)
         held_back = [
@@ -159,7 +163,9 @@ def test_impressions_that_the_clock_put_into_other_ticks_hide_nothing(make_site:
             site.send(site.clicks, p, held_back[p][100:130])
         for p in range(2):
             site.send(site.impressions, p, held_back[p])
-        end_tick = _closed_by(site, now, now[0] + 10_000)
+        now[0] += 10_000 + 4 * s["window_ms"]  # at the pace of the stream, which their own times tell
+        wait_until(lambda: sum(len(log.examples()) for log in site.logs()) == 2 * (20 + of_each), "all are joined")
+        end_tick = site.last_tick()
     for p in range(2):
         site.send(site.clicks, p, held_back[p][500 : 528 + p])
         sentinels = [Message(now[0] + 3 * s["window_ms"], b"end", b'{"id":"end-%d"}' % n) for n in range(s["agree"])]
