@@ -103,7 +103,7 @@ def test_an_outage_of_the_clicks_is_waited_out(traffic: Traffic) -> None:
     with running(traffic.joiner()):
         for _ in range(LEARN_STEPS):
             traffic.step()
-            wait_until(lambda: traffic.steps < 4 or traffic.closed(), f"closed at step {traffic.steps}")
+            wait_until(lambda: traffic.steps < 10 or traffic.closed(), f"closed at step {traffic.steps}")
         for _ in range(OUTAGE_STEPS // 2):
             traffic.step(clicks=False)
             wait_until(

@@ -83,6 +83,8 @@ STUCK_S = 30.0
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 MOST_FETCHED_IMPRESSIONS_BYTES, MOST_FETCHED_CLICKS_BYTES = 64 << 20, 16 << 20
 """The most that is fetched ahead of a topic, all partitions together; a quarter of `join.buffer` where that is less."""
+LAST_WAIT_MS = 60_000
+"""In a silence longer than usual, windows of a joiner that ends by itself wait for so long at the most."""
 CLIENTS = 7
 """Two for administration, the group member, the producer, and a consumer of each topic that is read."""
 
@@ -243,6 +245,7 @@ class JoinerRole:
         sizes = self._sizes
         self._unusable = UnusableRecords(self._settings, admin.offsets, log=self._log)
         fetched_bytes = config.join.buffer_bytes // 4
+        rule = _clock_rule(config, ends=self._until_tick is not None)
         pools = ReaderPools(
             impressions.partitions,
             {
@@ -262,10 +265,10 @@ class JoinerRole:
             ),
             click_decoder=ClickDecoder(click_spec),
             bad_share=BadShare(config.join.max_bad_share, config.join.bad_share_period_ms),
-            clock=_clock_rule(config),
+            clock=rule,
             clock_ms=self._clock_ms,
             brokers=self._brokers,
-            topics=None if (rule := _clock_rule(config)) is None else TopicArrivals.none_yet(rule),
+            topics=None if rule is None else TopicArrivals.none_yet(rule),
             silence=self._silence,
             field_counts=self._fields.counts,
             on_bad_share=self._on_bad_share(),
@@ -538,6 +541,8 @@ class JoinerRole:
         self._log.info("joiner_stopped")
 
 
-def _clock_rule(config: Config) -> ClockRule | None:
+def _clock_rule(config: Config, *, ends: bool) -> ClockRule | None:
+    """ends: whether the joiner ends by itself; then it waits for `LAST_WAIT_MS` at the longest."""
     join = config.join
-    return ClockRule(join.grace_ms, join.lateness_ms, join.idle_after_ms) if join.close_idle else None
+    idle_after_ms = min(join.idle_after_ms, LAST_WAIT_MS) if ends else join.idle_after_ms
+    return ClockRule(join.grace_ms, join.lateness_ms, idle_after_ms) if join.close_idle else None
