@@ -33,7 +33,10 @@ from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
 
 STALLED_AFTER = 800
+TICKS_SEEN_AFTER, CLOCKS_WAITED_FOR_AFTER = 300, 400
+"""Between these steps without trouble the ticks of every partition must go on."""
 WAITED_FOR_MS = 1_000
+"""Windows that were closed so far ahead of time are waited for at once."""
 FINDS_OUT_WITHIN = 50
 """The number of steps without trouble after which a joiner has noticed a loss, if only by an append."""
 LOSSES = (
@@ -460,7 +463,7 @@ class World:
         owner.paused = False
         owner.appender.broken = None
         self.rebalance(owner)
-        steps = 0
+        steps, ticks = 0, Counter[int]()
         while self.processes and not (self._joined(self.processes[-1], steps) and not any(self.ghosts)):
             steps += 1
             if steps > STALLED_AFTER:
@@ -469,6 +472,8 @@ class World:
             self.pass_time(self.rng.choice((1, 3, 6) if coming else (1, 30)))
             if not coming:
                 self._wait_for_windows(self.processes[-1])
+            if steps in (TICKS_SEEN_AFTER, CLOCKS_WAITED_FOR_AFTER) and self.close_idle and not self.lost:
+                self._wait_for_clocks(self.processes[-1], ticks, leap=steps == CLOCKS_WAITED_FOR_AFTER)
             self.step()
 
     def _wait_for_windows(self, owner: Process) -> None:
@@ -478,6 +483,17 @@ class World:
         if self.close_idle and closed_ms > self.now + WAITED_FOR_MS:
             self.seen["windows closed long before their time"] += 1
             self.pass_time(closed_ms - self.now)
+
+    def _wait_for_clocks(self, owner: Process, ticks: Counter[int], *, leap: bool) -> None:
+        """See that ticks go on whatever windows do. Then wait for windows whose lag was learned by another clock."""
+        for partition, joiner in owner.partitions.items():
+            last = -1 if joiner.attempt is None else joiner.attempt.durable.last_tick
+            if leap and last <= ticks[partition] and self.until_tick is None:
+                raise AssertionError(f"stalled: ticks of partition {partition} do not go on after {last}")
+            ticks[partition] = last
+        if leap:
+            ahead_ms = [ahead for process in self.everyone for _, ahead in process.reports]
+            self.pass_time(max(ahead_ms, default=0) - min(ahead_ms, default=0))
 
     def _joined(self, owner: Process, steps: int) -> bool:
         """Whether all windows are closed for good; after a loss, whether the owner had time to notice."""

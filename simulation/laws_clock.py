@@ -65,7 +65,7 @@ class ClockBounds:
                 break
             last = sorted(reports[max(number - REPORTS + 1, 0) : number + 1])
             median = last[len(last) // 2]
-            found = median if found is None or at <= writer.began else max(found, median)
+            found = median if found is None or at < writer.began else max(found, median)
         return found
 
     def _arrived(self, process: Process, topic: str, asked: int) -> list[int]:

@@ -152,7 +152,7 @@ class _Side:
         """Go on to a mark."""
         if self._attempt.id != closing.mark.attempt:
             asked = closing.writer.process.asked[self.place]
-            self._attempt = _Attempt(closing.mark.attempt, max(bisect_right(asked, closing.writer.began) - 1, 0))
+            self._attempt = _Attempt(closing.mark.attempt, max(bisect_left(asked, closing.writer.began) - 1, 0))
 
     def asked_from(self, closing: _Closing) -> int:
         """When the first question was asked whose answer may have closed ticks of the present attempt."""

@@ -130,10 +130,11 @@ class _InputReader(Reader):
     def read(self, max_records: int, timeout_s: float = 0.0) -> RawBatch | None:
         process: Process = self._client  # type: ignore[assignment]
         place = (self.topic, self.partition)
-        end, joiner = process.ends.snapshot.get(place), process.partitions.get(self.partition)
+        ends, joiner = process.ends.snapshot, process.partitions.get(self.partition)
+        known = all((topic, self.partition) in ends for topic in (IMPRESSIONS, CLICKS))
         begun = joiner is not None and joiner.attempt is not None
-        if begun and end is not None and self.position >= end.high_watermark:
-            self._reached = end.asked_at_ms
+        if begun and known and self.position >= ends[place].high_watermark:
+            self._reached = ends[place].asked_at_ms
         batch = super().read(max_records, timeout_s)
         if batch is not None:
             is_good = good_impression if self.topic == IMPRESSIONS else good_click
