@@ -44,6 +44,9 @@ class Leads:
     def waited_for_brokers(self) -> None:
         pass
 
+    def check_course(self) -> None:
+        pass
+
 
 class Kept:
     """Checkpoints of a learner without rows."""
