@@ -51,8 +51,8 @@ class Traffic:
         )
 
     def closed(self, waits_ms: int = 0) -> bool:
-        """Whether windows have closed as far as the clock lets them: events come up to two steps after they happen."""
-        return self.site.stream_tick() >= (self.now_ms - GRACE_MS - 2 * STEP_MS - waits_ms) // 1000 - 1
+        """Whether windows have closed as far as the clock lets them: events are read up to four steps after they happen."""
+        return self.site.stream_tick() >= (self.now_ms - GRACE_MS - 4 * STEP_MS - waits_ms) // 1000 - 1
 
     def step(self, *, clicks: bool = True, impressions: bool = True) -> None:
         """Send a step's events in its middle, then turn the clock to its end.
