@@ -43,7 +43,8 @@ class ClockBounds:
             return "nothing comes"  # not one record for so long: the brokers' clock counts
         if len(self._reads(process, IMPRESSIONS, by)) < FEW and not recalled:
             return ""  # the lag is not known
-        if len(self._reads(process, CLICKS, by)) < FEW and not recalled and asked - opened < patience_ms:
+        waited_ms = asked - min(process.opened[self._partition])
+        if len(self._reads(process, CLICKS, by)) < FEW and not recalled and waited_ms < patience_ms:
             return ""  # the delay of clicks is not known
         if world.buffer_bytes < self.NO_BUFFER_IS_FULL_BYTES:
             return "arrivals, perhaps of clicks alone"
@@ -58,7 +59,7 @@ class ClockBounds:
         """How far the brokers' clock can have been ahead of the world's for an attempt: the largest median of reports
         from its beginning on; None before a report.
         """
-        found = None
+        found = writer.process.assumed
         reports = [ahead for _, ahead in writer.process.reports]
         for number, (at, _) in enumerate(writer.process.reports):
             if at > by:

@@ -153,7 +153,7 @@ class _NotedClock(BrokersClock):
 
     def assume(self, now_ms: int, m: int) -> None:
         super().assume(now_ms, m)
-        self._process.reports.append((self._process.world.now, now_ms - self._process.world.now))
+        self._process.assumed = now_ms - self._process.world.now
 
     def note(self, appended_ms: int, m: int) -> None:
         super().note(appended_ms, m)
@@ -165,7 +165,8 @@ class Process:
 
     For the laws, all in the world's time: asked: when each end was asked for and answered. reads: of each input.
     opened: when each partition's inputs were opened. reports: what brokers told, how far their clock is ahead of the
-    world's, and when. recalled: when memory of another's clock was taken over, by partition.
+    world's, and when; assumed: what was taken for it before. recalled: when memory of another's clock was taken over,
+    by partition.
     """
 
     def __init__(self, world: World, instance: int) -> None:
@@ -183,6 +184,7 @@ class Process:
         self.reads: defaultdict[TopicAndPartition, list[Read]] = defaultdict(list)
         self.opened: defaultdict[int, list[int]] = defaultdict(list)
         self.reports: list[tuple[int, int]] = []
+        self.assumed: int | None = None
         self.recalled: dict[int, int] = {}
         queries = _Questions(self)
         self.appender = Appender(self)

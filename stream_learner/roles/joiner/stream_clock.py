@@ -244,9 +244,11 @@ class StreamClock:
         return doubt.stream_ms if is_sure else None
 
     def to_remember(self, m: int, base: int) -> Remembered | None:
-        """What the next owner of the partition should know; None where nothing is known."""
+        """What the next owner of the partition should know; None while too little is known to close windows by it."""
         lag = self.lag_ms(base)
-        return None if lag is None else Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base)
+        if lag is None or self._now(m, base, True) is None:
+            return None
+        return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base)
 
     def _now(self, m: int, base: int, impressions_seen: bool) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""

@@ -78,6 +78,8 @@ class Ticks:
         if base is None:
             return first_tick if self._closed_at is None else first_tick - 1
         passed = (m + base - self._grace_ms) // self._tick_ms - 1
-        if passed < first_tick and self._closed_at is not None and m >= self._closed_at + HALF_PACE * self._tick_ms:
-            return first_tick
+        if passed < first_tick:
+            self._closed_at = m if self._closed_at is None else self._closed_at
+            if m >= self._closed_at + HALF_PACE * self._tick_ms:
+                return first_tick
         return passed
