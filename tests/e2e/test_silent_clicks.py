@@ -51,7 +51,7 @@ class Traffic:
         )
 
     def closed(self, waits_ms: int = 0) -> bool:
-        """Whether windows have closed as far as the clock lets them: events are read up to four steps after they happen."""
+        """Whether windows have closed as far as the clock lets them; events are read up to four steps late."""
         return self.site.stream_tick() >= (self.now_ms - GRACE_MS - 4 * STEP_MS - waits_ms) // 1000 - 1
 
     def step(self, *, clicks: bool = True, impressions: bool = True) -> None:
