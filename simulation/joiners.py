@@ -51,6 +51,8 @@ STRANGERS_AT = 3
 """In one history of four, those with this remainder, somebody else writes to the training log as well."""
 LOSS_SHARE = 0.12
 """The share of histories with one partition in which something is lost for good."""
+BUFFERS_BYTES = (0, 200, 1 << 20)
+IDLE_AFTER_MS = (2, 6, 40, 400)
 LAGS_MS = (0, 0, 5, 40, 150)
 """How far a feed may be behind."""
 CLOCK_STEPS_MS = (-100_000, -40, -7, 7, 40, 100_000)
@@ -87,7 +89,7 @@ class World:
         self.loss = rng.choice(LOSSES) if self.partitions == 1 and rng.random() < LOSS_SHARE else ""
         self.partition_count = self.partitions
         self.record_bytes = rng.choice((320, 600, 1 << 20))
-        self.buffer_bytes = rng.choice((0, 200, 1 << 20))
+        self.buffer_bytes = rng.choice(BUFFERS_BYTES)
         self.seconds_per_ms = rng.choice((0.02, 0.2, 1.0))
         self.resume_within_s = rng.choice((0.1, 4.0, 30.0))
         self.until_tick = BEGINNING_MS // self.spec.tick_ms + rng.randrange(1, 30) if rng.random() < 0.05 else None
@@ -109,7 +111,7 @@ class World:
         times = [t for side in self.on_the_way.values() for arrival in side for t in (arrival.at, arrival.time_ms)]
         self.horizon = max(times, default=BEGINNING_MS) + 3 * self.spec.keep_ms + 2 * self.spec.tick_ms + 12
         self.hints: dict[int, list[str]] = {p: [] for p in range(self.partitions)}
-        self.idle_after_ms = rng.choice((2, 6, 40, 400))
+        self.idle_after_ms = rng.choice(IDLE_AFTER_MS)
         self.arrives_within_ms = rng.choice((10, 30_000))
         self.lag_ms = {topic: rng.choice(LAGS_MS) for topic in (IMPRESSIONS, CLICKS)}
         self.broker_ahead_ms = [rng.choice((0, 0, -2, 3)) for _ in range(self.partitions)]
