@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from dataclasses import replace
 from itertools import count, pairwise
 from typing import NamedTuple
 from unittest import mock
@@ -21,11 +20,11 @@ from simulation.events import (
     with_sentinels,
 )
 from simulation.kafka import Appender, Died, Log, Waiting
+from simulation.losses import lose
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Process
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.join.spec import Cut
-from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner import inputs as inputs_module
 from stream_learner.roles.joiner import partition as partition_module
@@ -278,7 +277,7 @@ class World:
         """Let one thing go wrong, or nothing."""
         rng = self.rng
         if self.loss and not self.lost and rng.random() < 0.1:
-            self._lose(self.loss)
+            lose(self, self.loss)
         if rng.random() > self.fault_share:
             return
         process = rng.choice(self.processes)
@@ -336,50 +335,6 @@ class World:
         if chain_is_sure(log, upto):
             self.seen["training log trimmed"] += 1
             log.trim(upto)
-
-    def _lose(self, kind: str) -> None:
-        """Lose something without which no joiner can go on: all must stop, and say what it is."""
-        log = self.logs[LOG, 0]
-        marks = accepted_marks(log.archive)
-        if not marks or log.start:
-            return
-        topic = self.rng.choice((IMPRESSIONS, CLICKS))
-        if kind == "input compacted" and not self._compact_input(topic, [mark for _, mark in marks]):
-            return
-        self.lost = kind
-        self.seen[f"lost: {kind}"] += 1
-        self.say(f"lost: {kind}")
-        for process in list(self.processes):
-            self.remove(process)
-        self.ghosts.clear()
-        self.owner.clear()
-        if kind == "input recreated":
-            self.topic_ids[topic] = b"n" * 16
-            self.logs[topic, 0].recreate()
-        elif kind == "log recreated":
-            self.hints[0] = [self.hints[0][-1] if self.hints[0] else "0:0:-1"]
-            log.recreate()
-        elif kind == "settings changed":
-            self.spec = replace(self.spec, window_ms=self.spec.window_ms + 1)
-        elif kind == "partitions changed":
-            self.partition_count += 1
-        elif kind == "input trimmed":
-            self.logs[topic, 0].trim(self.logs[topic, 0].end)
-        self.marks_when_lost = len(marks)
-        self.start_process()
-        self.rebalance()
-
-    def _compact_input(self, topic: str, marks: list[Mark]) -> bool:
-        """Remove a record that marks after the last resume point have counted; False if there is none."""
-        points = [place for place, mark in enumerate(marks) if mark.resume is not None]
-        first, last = marks[points[-1]], marks[-1]
-        ends = [(mark.next_impression if topic == IMPRESSIONS else mark.click_cursor) for mark in (first, last)]
-        log = self.logs[topic, 0]
-        counted = [entry for entry in log.visible(log.stable) if ends[0] <= entry.offset < ends[1]]
-        if not counted:
-            return False
-        log.entries.remove(self.rng.choice(counted))
-        return True
 
     # The course of a history
 
