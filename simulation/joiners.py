@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from dataclasses import replace
 from itertools import count, pairwise
 from typing import NamedTuple
 from unittest import mock
@@ -21,11 +20,11 @@ from simulation.events import (
     with_sentinels,
 )
 from simulation.kafka import Appender, Died, Log, Waiting
+from simulation.losses import lose
 from simulation.oracle import accepted_marks, chain_is_sure
 from simulation.process import CLICKS, IMPRESSIONS, LETTERS, LOG, Process
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.core.join.spec import Cut
-from stream_learner.core.log.marks import Mark
 from stream_learner.errors import LogTrimmed, RetryLater, Stop
 from stream_learner.roles.joiner import inputs as inputs_module
 from stream_learner.roles.joiner import partition as partition_module
@@ -51,6 +50,8 @@ STRANGERS_AT = 3
 """In one history of four, those with this remainder, somebody else writes to the training log as well."""
 LOSS_SHARE = 0.12
 """The share of histories with one partition in which something is lost for good."""
+BUFFERS_BYTES = (0, 200, 1 << 20)
+IDLE_AFTER_MS = (2, 6, 40, 400)
 LAGS_MS = (0, 0, 5, 40, 150)
 """How far a feed may be behind."""
 CLOCK_STEPS_MS = (-100_000, -40, -7, 7, 40, 100_000)
@@ -87,7 +88,7 @@ class World:
         self.loss = rng.choice(LOSSES) if self.partitions == 1 and rng.random() < LOSS_SHARE else ""
         self.partition_count = self.partitions
         self.record_bytes = rng.choice((320, 600, 1 << 20))
-        self.buffer_bytes = rng.choice((0, 200, 1 << 20))
+        self.buffer_bytes = rng.choice(BUFFERS_BYTES)
         self.seconds_per_ms = rng.choice((0.02, 0.2, 1.0))
         self.resume_within_s = rng.choice((0.1, 4.0, 30.0))
         self.until_tick = BEGINNING_MS // self.spec.tick_ms + rng.randrange(1, 30) if rng.random() < 0.05 else None
@@ -109,7 +110,7 @@ class World:
         times = [t for side in self.on_the_way.values() for arrival in side for t in (arrival.at, arrival.time_ms)]
         self.horizon = max(times, default=BEGINNING_MS) + 3 * self.spec.keep_ms + 2 * self.spec.tick_ms + 12
         self.hints: dict[int, list[str]] = {p: [] for p in range(self.partitions)}
-        self.idle_after_ms = rng.choice((2, 6, 40, 400))
+        self.idle_after_ms = rng.choice(IDLE_AFTER_MS)
         self.arrives_within_ms = rng.choice((10, 30_000))
         self.lag_ms = {topic: rng.choice(LAGS_MS) for topic in (IMPRESSIONS, CLICKS)}
         self.broker_ahead_ms = [rng.choice((0, 0, -2, 3)) for _ in range(self.partitions)]
@@ -276,7 +277,7 @@ class World:
         """Let one thing go wrong, or nothing."""
         rng = self.rng
         if self.loss and not self.lost and rng.random() < 0.1:
-            self._lose(self.loss)
+            lose(self, self.loss)
         if rng.random() > self.fault_share:
             return
         process = rng.choice(self.processes)
@@ -334,50 +335,6 @@ class World:
         if chain_is_sure(log, upto):
             self.seen["training log trimmed"] += 1
             log.trim(upto)
-
-    def _lose(self, kind: str) -> None:
-        """Lose something without which no joiner can go on: all must stop, and say what it is."""
-        log = self.logs[LOG, 0]
-        marks = accepted_marks(log.archive)
-        if not marks or log.start:
-            return
-        topic = self.rng.choice((IMPRESSIONS, CLICKS))
-        if kind == "input compacted" and not self._compact_input(topic, [mark for _, mark in marks]):
-            return
-        self.lost = kind
-        self.seen[f"lost: {kind}"] += 1
-        self.say(f"lost: {kind}")
-        for process in list(self.processes):
-            self.remove(process)
-        self.ghosts.clear()
-        self.owner.clear()
-        if kind == "input recreated":
-            self.topic_ids[topic] = b"n" * 16
-            self.logs[topic, 0].recreate()
-        elif kind == "log recreated":
-            self.hints[0] = [self.hints[0][-1] if self.hints[0] else "0:0:-1"]
-            log.recreate()
-        elif kind == "settings changed":
-            self.spec = replace(self.spec, window_ms=self.spec.window_ms + 1)
-        elif kind == "partitions changed":
-            self.partition_count += 1
-        elif kind == "input trimmed":
-            self.logs[topic, 0].trim(self.logs[topic, 0].end)
-        self.marks_when_lost = len(marks)
-        self.start_process()
-        self.rebalance()
-
-    def _compact_input(self, topic: str, marks: list[Mark]) -> bool:
-        """Remove a record that marks after the last resume point have counted; False if there is none."""
-        points = [place for place, mark in enumerate(marks) if mark.resume is not None]
-        first, last = marks[points[-1]], marks[-1]
-        ends = [(mark.next_impression if topic == IMPRESSIONS else mark.click_cursor) for mark in (first, last)]
-        log = self.logs[topic, 0]
-        counted = [entry for entry in log.visible(log.stable) if ends[0] <= entry.offset < ends[1]]
-        if not counted:
-            return False
-        log.entries.remove(self.rng.choice(counted))
-        return True
 
     # The course of a history
 

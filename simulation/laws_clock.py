@@ -38,8 +38,10 @@ class ClockBounds:
         patience_ms = min(world.spec.lateness_ms, world.idle_after_ms)
         opened = max((at for at in process.opened[self._partition] if at <= writer.began), default=0)
         arrived = self._arrived(process, IMPRESSIONS, asked)
-        recalled = process.recalled.get(self._partition, by + 1) <= by
-        if len(arrived) < FEW and not recalled and asked - self._last_read(process, opened, asked) >= patience_ms:
+        begun = process.recalled[self._partition]
+        recalled = any(remembers for at, remembers in begun if at <= by)
+        knows_nothing = len(arrived) < FEW and not [remembers for at, remembers in begun if at <= writer.began][-1]
+        if knows_nothing and asked - self._last_read(process, opened, asked) >= patience_ms:
             return "nothing comes"  # not one record for so long: the brokers' clock counts
         if len(self._reads(process, IMPRESSIONS, by)) < FEW and not recalled:
             return ""  # the lag is not known

@@ -181,6 +181,11 @@ def _next_at_once() -> Any:
     return passed
 
 
+def _patient() -> list[tuple[Any, str, Any]]:
+    """No part of a mutation: windows wait long in a silence, and buffers are never full."""
+    return [(joiners, "IDLE_AFTER_MS", (400,)), (joiners, "BUFFERS_BYTES", (1 << 20,))]
+
+
 def _wrong_sign() -> Any:
     right = StreamClock.__post_init__
 
@@ -327,12 +332,16 @@ MUTATIONS = {
         (kafka, "PARTIAL_READS", 1),
     ],
     "clock: S may be ahead of the brokers' clock": _no_bound_by_the_brokers,
-    "clock: windows go on in a silence": lambda: [(StreamClock, "stood_at", lambda self, m, base, **rest: m)],
+    "clock: windows go on in a silence": lambda: [
+        (StreamClock, "stood_at", lambda self, m, base, **rest: m),
+        *_patient(),
+    ],
     "clock: what is not known is waited for no time": lambda: [(StreamClock, "stream_ms", _known_at_once())],
     "clock: the lag that is remembered has the wrong sign": lambda: [
         (StreamClock, "__post_init__", _wrong_sign()),
-        (joiners, "LAGS_MS", (150,)),  # no part of the mutation: more of the trouble that it needs
+        (joiners, "LAGS_MS", (150,)),  # no part of the mutation, as what follows: more of the trouble that it needs
         (joiners, "CLOCK_STEPS_MS", (0,)),
+        *_patient(),
     ],
     "clock: one broker is believed": lambda: [(brokers_clock, "REPORTS", 1)],
     "ticks: half pace is ignored": lambda: [(ticks, "HALF_PACE", 0)],

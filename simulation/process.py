@@ -165,8 +165,8 @@ class Process:
 
     For the laws, all in the world's time: asked: when each end was asked for and answered. reads: of each input.
     opened: when each partition's inputs were opened. reports: what brokers told, how far their clock is ahead of the
-    world's, and when; assumed: what was taken for it before. recalled: when memory of another's clock was taken over,
-    by partition.
+    world's, and when; assumed: what was taken for it before. recalled: when each partition
+    was begun, and whether with the memory of another's clock.
     """
 
     def __init__(self, world: World, instance: int) -> None:
@@ -185,7 +185,7 @@ class Process:
         self.opened: defaultdict[int, list[int]] = defaultdict(list)
         self.reports: list[tuple[int, int]] = []
         self.assumed: int | None = None
-        self.recalled: dict[int, int] = {}
+        self.recalled: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
         queries = _Questions(self)
         self.appender = Appender(self)
         self.ends = EndWatch(queries, self.monotonic_ms)  # type: ignore[arg-type]
@@ -322,9 +322,8 @@ class Process:
         for partition in sorted(self.given):
             self.given.discard(partition)
             kept = Kept.from_text(self.world.hint(partition))
-            if kept.remembered is not None:
-                self.world.seen["clocks that remember"] += 1
-                self.recalled.setdefault(partition, self.world.now)
+            self.world.seen["clocks that remember"] += kept.remembered is not None
+            self.recalled[partition].append((self.world.now, kept.remembered is not None))
             self.partitions[partition] = PartitionJoiner(
                 self.plan, partition, kept.hint, self.world.buffer_bytes, kept.remembered
             )
