@@ -50,6 +50,11 @@ class Traffic:
             next(line for line in self.metrics.text().decode().splitlines() if line.startswith(name))[len(name) :]
         )
 
+    @property
+    def followed(self) -> bool:
+        """Whether the joiner has read what came, and ticks have closed as far as the clock lets them."""
+        return self.site.last_tick() >= self.now_ms // 1000 - 3
+
     def closed(self, waits_ms: int = 0) -> bool:
         """Whether windows have closed as far as the clock lets them; events are read up to four steps late."""
         return self.site.stream_tick() >= (self.now_ms - GRACE_MS - 4 * STEP_MS - waits_ms) // 1000 - 1
@@ -103,12 +108,11 @@ def test_an_outage_of_the_clicks_is_waited_out(traffic: Traffic) -> None:
     with running(traffic.joiner()):
         for _ in range(LEARN_STEPS):
             traffic.step()
+            wait_until(lambda: traffic.followed, f"ticks go on at step {traffic.steps}")
             wait_until(lambda: traffic.steps < 10 or traffic.closed(), f"closed at step {traffic.steps}")
         for _ in range(OUTAGE_STEPS // 2):
             traffic.step(clicks=False)
-            wait_until(
-                lambda: traffic.site.last_tick() >= traffic.now_ms // 1000 - 3, f"ticks go on at {traffic.steps}"
-            )
+            wait_until(lambda: traffic.followed, f"ticks go on at step {traffic.steps}")
         assert traffic.held == PARTITIONS
     held_at = traffic.site.stream_tick()
     assert held_at < traffic.now_ms // 1000 - 60
@@ -126,7 +130,7 @@ def test_an_outage_of_the_clicks_is_waited_out(traffic: Traffic) -> None:
         traffic.step(impressions=False)
         traffic.now_ms += WINDOW_MS + 2 * IDLE_AFTER_MS  # clicks have just come late: windows are closed so much later
         wait_until(lambda: traffic.learned_labels() == traffic.labels, "everything closed by the clock")
-        assert not traffic.held
+        wait_until(lambda: not traffic.held, "nothing is held any more")
     assert traffic.learned_labels() == traffic.labels
 
 
