@@ -65,19 +65,6 @@ def _same_attempt(self: Process) -> int:
     return 77 + self.instance
 
 
-def _hint_as_before() -> Any:
-    right = PartitionJoiner._decide
-
-    def decide(self: PartitionJoiner, attempt: Attempt) -> Iterator[bool]:
-        hint = self.progress.hint
-        try:
-            yield from right(self, attempt)
-        finally:
-            self.progress.hint = hint
-
-    return decide
-
-
 def _forget_predecessor() -> Any:
     right = Attempt.stamp
 
@@ -215,9 +202,6 @@ MUTATIONS = {
     "rule W 4: dead letters are not waited for": lambda: [(PartitionJoiner, "_wait_for_dead_letters", _no_wait)],
     "rule W 4: dead letters are not written": lambda: [(AttemptWriter, "append_letters", _forget_letters)],
     "rule W 5: another's mark is no reason to begin again": lambda: [(Attempt, "decide", _go_on())],
-    "rule W 5: the hint does not learn which mark was accepted": lambda: [
-        (PartitionJoiner, "_decide", _hint_as_before())
-    ],
     "rule W 6: an error does not drop the attempt": lambda: [
         (partition_module, "_refuse_error", _nothing),
         (partition_module, "_is_foreign", _take_errors_for_offsets()),

@@ -29,7 +29,6 @@ HUNTED_FROM = {
     "publication 4: it is used again, and every try has the same attempt": 320,
     "replica: a torn attempt counts, and its number is used again": 584,
     "replica: pages need not be there": 176,
-    "rule W 5: the hint does not learn which mark was accepted": 20_266_989,
 }
 """The first seed of the hunt for mutations that few histories notice. From other seeds it only takes longer."""
 
