@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stream_learner.adapters.kafka.canary import compare_consumers
 from stream_learner.core.machine.kernels import MACHINE_CODE, missing
 from stream_learner.core.model.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
-from stream_learner.core.warmup import FOLD, ROLES, every_part, parts_of
+from stream_learner.core.warmup import CLICKS, FOLD, ROLES, every_part, parts_of
 from stream_learner.errors import ConfigError
 from stream_learner.roles.common.compile import load
 
@@ -25,8 +26,9 @@ class Compiled(NamedTuple):
 def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
     """Compile what these roles run, folding with these optimizers; without roles everything, with every optimizer.
 
-    Raises ConfigError for an unknown optimizer, for one that none of the roles folds with, and if new machine code
-    cannot be kept.
+    Where a joiner is among them, its consumer is compared with the ordinary one on known records. Raises ConfigError
+    for an unknown optimizer, for one that none of the roles folds with, if new machine code cannot be kept, and if the
+    consumers differ.
     """
     if optimizers and not any(FOLD in ROLES[role] for role in roles):
         folding = sorted(role for role, parts in ROLES.items() if FOLD in parts)
@@ -43,6 +45,11 @@ def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
         raise ConfigError(
             f"machine code cannot be kept in {MACHINE_CODE.folder}: {MACHINE_CODE.unkept}",
             action="Set NUMBA_CACHE_DIR to a folder that can be written, here and for the roles.",
+        )
+    if CLICKS in parts and (differs := compare_consumers()):
+        raise ConfigError(
+            f"librdkafka hands over records otherwise than this program reads them: {differs}",
+            action="Install a version of confluent-kafka that docs/adr/0022 names, and report this one.",
         )
     return Compiled(compiled, len(parts), time.monotonic() - began_s, str(MACHINE_CODE.folder))
 

@@ -1,7 +1,8 @@
 """The functions of the librdkafka that the client was built with, for what the client does record by record in Python.
 
 Only documented functions of librdkafka's public interface are here, with their C types. `library` is None where the
-client does not show them, as on another platform; then everything goes through the client.
+client does not show them, as on another platform, or brings a librdkafka that this was not tried with; then everything
+goes through the client. docs/adr/0022 says how a new version is tried.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_int32, c_int64, c_size
 from functools import cache
 from typing import Any
 
-from confluent_kafka import cimpl
+from confluent_kafka import cimpl, libversion
 
+from stream_learner.adapters.kafka.client_log import log
+
+TRIED = ("2.15", "2.16")
+"""The versions of librdkafka whose functions and structures this was tried with; corrections of one change neither."""
 CONSUMER = 1
 """`RD_KAFKA_CONSUMER`"""
 CONF_OK = 0
@@ -84,11 +89,16 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @cache
 def library() -> Any:
-    """The library that the client itself uses, with the C types of the functions above set; None if one is missing.
+    """The library that the client itself uses, with the C types of the functions above set.
 
-    A symbol is looked up in the client's extension module and in what that was linked with, so it is the same copy.
+    None if one is missing, or the version is another than those that were tried: that is logged. A symbol is looked up
+    in the client's extension module and in what that was linked with, so it is the same copy.
     """
     if ctypes.sizeof(c_void_p) != 8:
+        return None
+    version = libversion()[0]
+    if not version.startswith(tuple(f"{tried}." for tried in TRIED)):
+        log.warning("records are read with the ordinary client: librdkafka %s is not among %s", version, TRIED)
         return None
     try:
         found = ctypes.CDLL(cimpl.__file__)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition, libversion
 
 from stream_learner.adapters.kafka import KafkaSettings, ReaderPool, Wake, clients, library
+from stream_learner.adapters.kafka.canary import compare_consumers
 from stream_learner.adapters.kafka.clients import new_client
 from stream_learner.adapters.kafka.packed_consumer import PackedConsumer, can_make
+from stream_learner.core.machine import records
 from stream_learner.errors import ConfigError
 from tests.adapters.kafka.kafka_help import append, read
 from tests.conftest import MakeTopic
@@ -97,3 +100,34 @@ def test_a_closed_consumer_says_so_in_every_method() -> None:
     ):
         with pytest.raises(RuntimeError, match="Consumer closed"):
             call()
+
+
+def test_both_consumers_read_known_records_alike() -> None:
+    """The canary of a layout that has changed."""
+    assert compare_consumers() == ""
+
+
+def test_the_canary_notices_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a later librdkafka kept the offset where the length is now: the first records that differ are named."""
+
+    def shifted(addresses: Any, n: int, time_of: int, errors: Any, partitions: Any, offsets: Any, *rest: Any) -> Any:
+        nulls = describe(addresses, n, time_of, errors, partitions, offsets, *rest)
+        offsets[:n] += 1
+        return nulls
+
+    describe = records.describe
+    monkeypatch.setattr(records, "describe", shifted)
+    assert "(0, 0, 1700000000000, b'one') as (0, 1, 1700000000000, b'one')" in compare_consumers()
+
+
+def test_an_untried_version_is_read_with_the_ordinary_client(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once."""
+    monkeypatch.setattr(library, "TRIED", ("1.0",))
+    library.library.cache_clear()
+    assert not can_make(NOWHERE) and not can_make(NOWHERE)
+    assert [record.getMessage() for record in caplog.records if "ordinary client" in record.getMessage()] == [
+        f"records are read with the ordinary client: librdkafka {libversion()[0]} is not among ('1.0',)"
+    ]
+    library.library.cache_clear()
