@@ -14,6 +14,7 @@ from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.reader_pool import ReaderPool
 from stream_learner.adapters.kafka.settings import KafkaSettings
+from stream_learner.wording import count_of
 
 TOPIC = "canary"
 PARTITIONS = 2
@@ -35,12 +36,12 @@ def compare_consumers() -> str:
         settings = KafkaSettings({"bootstrap.servers": broker.bootstrap}, group=TOPIC)
         _produce(settings)
         ordinary, packed = (_read(settings, packed=packed) for packed in (False, True))
-    if len(ordinary) != PARTITIONS * len(VALUES):
-        return f"{len(ordinary)} of {PARTITIONS * len(VALUES)} records came through the ordinary consumer"
+    sent = PARTITIONS * len(VALUES)
     different = [f"{theirs} as {ours}" for theirs, ours in zip(ordinary, packed, strict=False) if theirs != ours]
-    if not different and len(packed) == len(ordinary):
+    if len(ordinary) == len(packed) == sent and not different:
         return ""
-    return f"{len(packed)} of {len(ordinary)} records; read otherwise: {', '.join(different[:3]) or 'none'}"
+    read = f"of {count_of(sent, 'record')} the ordinary consumer reads {len(ordinary)}, the packed one {len(packed)}"
+    return f"{read}; otherwise {', '.join(different[:3]) or 'none'}"
 
 
 def _produce(settings: KafkaSettings) -> None:
