@@ -108,7 +108,7 @@ def _live(quick: bool) -> list[Row]:
 def _configure(site: Site) -> None:
     tree = yaml.safe_load(site.file.read_text(encoding="utf-8"))
     tree["join"].update(SETTINGS)
-    tree["snapshots"] = {"interval": f"{TICK_MS}ms"}
+    tree["snapshots"]["interval"] = f"{TICK_MS}ms"
     tree["telemetry"] = {"log_level": "warning"}
     site.file.write_text(yaml.safe_dump(tree), encoding="utf-8")
 

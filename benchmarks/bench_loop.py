@@ -81,6 +81,7 @@ class Site:
             "join": {"window": "10s", "tick": "1s", "dedupe": "30s", "close_idle": False, **join},
             "features": {"categorical": list(benchmark_fields()[0])},
             "learner": {"state_dir": str(folder / self.model), "optimizer": {"alpha": 0.05}},
+            "snapshots": {"first": {"examples": 0}},
         }
         self.file.write_text(yaml.safe_dump(tree), encoding="utf-8")
         self.config = load_config(self.file)

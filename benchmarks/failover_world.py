@@ -106,7 +106,7 @@ class World:
         tree = yaml.safe_load(self.site.file.read_text(encoding="utf-8"))
         tree["join"].update(SETTINGS)
         tree["kafka"]["session.timeout.ms"] = SESSION_MS
-        tree["snapshots"] = {"interval": "200ms"}
+        tree["snapshots"]["interval"] = "200ms"
         tree["topics"] = {"control": f"{self.site.model}.control"}
         tree["learner"] |= {"lease_timeout": f"{LEASE_MS}ms", "checkpoint_interval": "5s", "copy_interval": "5s"}
         tree["telemetry"] = {"log_format": "json", "http_port": 0}

@@ -362,6 +362,25 @@ class Learner(Section):
     )
 
 
+class First(Section):
+    """What a model must show before it is published for the first time."""
+
+    examples: Annotated[int, counting(0, 1_000_000_000)] = Field(
+        1_000, description="Examples that it must have learned; 0 publishes the first one, and asks for nothing else."
+    )
+    positives: Annotated[int, counting(0, 1_000_000_000)] = Field(
+        20, description="Examples with a click that it must have learned."
+    )
+    matched: Share = Field(
+        0.5,
+        description=(
+            "Share of the clicks that must have found their impression; fewer do where ids, keys or clocks of the "
+            "topics do not fit. A model that is published is held where the share falls below half of what it was. 0 "
+            "asks for none."
+        ),
+    )
+
+
 class Snapshots(Section):
     """The publication of the model."""
 
@@ -392,6 +411,10 @@ class Snapshots(Section):
             "moved far since the last version: hold publishes nothing until they are within bounds again or an "
             "operator accepts it, warn says so and publishes, off does not judge. Learning goes on in any case."
         ),
+    )
+    first: First = Field(
+        default_factory=First,
+        description="What a model must show before its first version. With gate: off nothing is asked.",
     )
 
 

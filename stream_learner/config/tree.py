@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stream_learner.core.events.decoders import EventSpec
     from stream_learner.core.events.feature_spec import FeatureSpec
     from stream_learner.core.events.field_numbers import FieldNumbers
+    from stream_learner.core.gate.first_version import Needed
     from stream_learner.core.gate.gate import GatePolicy
     from stream_learner.core.join.spec import JoinSpec
     from stream_learner.core.log.field_bound import FieldBound
@@ -223,6 +224,12 @@ class Tree(Section):
             sample=gate.sample,
             ignore=frozenset(gate.ignore),
         )
+
+    def first_version(self) -> Needed:
+        """What the first version needs, for `core`."""
+        from stream_learner.core.gate.first_version import Needed
+
+        return Needed(**dict(self.snapshots.first))
 
     def gate_slices(self) -> tuple[tuple[str, int], ...]:
         """Name and feature key (u64) of each slice of the gate.

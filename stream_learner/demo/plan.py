@@ -126,7 +126,7 @@ def _tree(plan: DemoPlan, model: str, bootstrap: str, directory: Path) -> Mappin
             "checkpoint_interval": "5s",
             "copies": False,
         },
-        "snapshots": {"interval": "250ms"},
+        "snapshots": {"interval": "250ms", "first": {"examples": 0}},
         "topics": {"retention": "1h", "dead_letters_retention": "1h"},
         "telemetry": {"log_level": "warning"},
     }

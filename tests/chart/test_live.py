@@ -67,7 +67,7 @@ class Site:
             },
             "join": {"window": f"{WINDOW_MS}ms", "skew": "0", "tick": "200ms", "grace": "300ms"},
             "features": {"categorical": ["slot", "hour"]},
-            "snapshots": {"interval": "200ms", "shards": 2},
+            "snapshots": {"interval": "200ms", "shards": 2, "first": {"examples": 0}},
             "topics": {"replication": 1, "control": f"{self.model}.control"},
             "serve": {"drain": "500ms"},
         }

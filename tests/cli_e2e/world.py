@@ -69,7 +69,7 @@ class World:
             },
             "features": {"categorical": ["slot", "hour"]},
             "learner": {"state_dir": str(self.folder / "state"), "checkpoint_interval": "1s"},
-            "snapshots": {"interval": "200ms", "shards": 2},
+            "snapshots": {"interval": "200ms", "shards": 2, "first": {"examples": 0}},
             "topics": {"replication": 1, "control": f"{self.model}.control"},
             "scorer": {"ready_timeout": f"{patience():.0f}s"},
             "telemetry": {"log_format": "json", "http_host": "127.0.0.1", "http_port": 0},

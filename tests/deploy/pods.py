@@ -30,6 +30,8 @@ SUBSTITUTED: dict[tuple[str, ...], object] = {
     ("join", "skew"): "0s",
     ("join", "grace"): "300ms",
     ("learner", "metrics_slice"): "1s",
+    # A few hundred events.
+    ("snapshots", "first"): {"examples": 0},
     ("kafka", "session.timeout.ms"): 6000,
     ("serve", "drain"): "1s",
 }

@@ -17,7 +17,7 @@ def tree_of(model: str, bootstrap: str, s: Settings, state_dir: Path, changes: T
     """The whole tree; `changes` are sections whose entries are added or replaced.
 
     `close_idle` is off unless asked for, so that the training log depends on the inputs alone. Two shards are enough
-    to differ, and each costs a reader.
+    to differ, and each costs a reader. The first version is published whatever it has shown.
     """
     tree: Tree = {
         "model": model,
@@ -30,7 +30,7 @@ def tree_of(model: str, bootstrap: str, s: Settings, state_dir: Path, changes: T
             "optimizer": {name: s[name] for name in ("alpha", "beta", "l1", "l2")},
             "checkpoint_interval": "1s",
         },
-        "snapshots": {"interval": "100ms", "shards": 2},
+        "snapshots": {"interval": "100ms", "shards": 2, "first": {"examples": 0}},
     }
     for section, values in changes.items():
         tree[section] = {**tree.get(section, {}), **values}

@@ -105,6 +105,12 @@ class Sums(NamedTuple):
         """How many positives there were, or would be by what was predicted; or negatives, whichever are fewer."""
         return min(max(self.label, self.prediction), self.importance - min(self.label, self.prediction))
 
+    @property
+    def normalized_entropy(self) -> float:
+        """The mean loss over that of a constant, the rate of positives; there are positives and negatives."""
+        rate = self.label / self.importance
+        return self.loss / self.importance / (-rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate))
+
 
 class Held(NamedTuple):
     """Why a model must not be published. found: a figure, and what is usual and in bounds; tick: of the model."""
@@ -114,6 +120,10 @@ class Held(NamedTuple):
     usual: float
     limit: float
     tick: int
+
+    def figures(self) -> dict[str, Any]:
+        """The bound and its figures, as fields of a log event."""
+        return {"bound": self.bound, "found": self.found, "usual": self.usual, "limit": self.limit}
 
     @property
     def message(self) -> str:
@@ -368,10 +378,8 @@ def _quality(window: Sums) -> dict[str, float]:
     if window.evidence < EVIDENCE:
         return {}
     found = {LOSS: window.loss / window.importance}
-    rate = window.label / window.importance
     if min(window.label, window.importance - window.label) >= EVIDENCE:
-        base = -rate * math.log(rate) - (1.0 - rate) * math.log(1.0 - rate)
-        found[ENTROPY] = found[LOSS] / base
+        found[ENTROPY] = window.normalized_entropy
     return found
 
 

@@ -11,6 +11,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.events.field_numbers import names_by_hash
+from stream_learner.core.gate.first_version import FirstVersion
 from stream_learner.core.gate.gate import Gate
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.records import Inputs, model_record
@@ -125,7 +126,13 @@ class LearnedModel:
         config = self.config
         policy = config.snapshots.gate if config.learner.publish else "off"
         return ModelPublicationGate(
-            policy, config.model, config.join.tick_ms, self._control_state, self.metrics, self._log
+            policy,
+            config.model,
+            config.join.tick_ms,
+            self._control_state,
+            self.metrics,
+            self._log,
+            FirstVersion(config.first_version(), config.join_spec().span_ms, config.join.tick_ms),
         )
 
     def _new_gate_writer(self) -> GateStateWriter | None:
@@ -313,6 +320,7 @@ class LearnedModel:
             records = []
             for accepted in ticks:
                 self._log_features.take(accepted.mark)
+                self._publication_gate.count(accepted.mark)
                 for _, record in () if left_out else accepted.records:
                     records.append(record if self._subset is None else self._subset.apply(record))
             self._publication_gate.admit(tick, records, self.learner)

@@ -1,5 +1,7 @@
 """Holds back the publications of one model that are out of bounds, while it learns on: `core/gate/publication.py`.
 
+A model that was never published is held until it has shown that it understands its topics (`first_version.py` there).
+
 A learner that follows judges as if it published, so that it holds too when it takes over. What is held is let through
 when it is within bounds again, or by an operator's word (`stream-learner gate accept --publication`), which names the
 version that scorers have: a word about another version says nothing.
@@ -16,6 +18,7 @@ import numpy as np
 
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.control.gate_state import HeldPublication
+from stream_learner.core.gate.first_version import FirstVersion, Unearned
 from stream_learner.core.gate.publication import SAMPLE, Held, PublicationGate, Sums
 from stream_learner.core.gate.sample import cut_rows, sampled
 from stream_learner.core.log.examples import ExampleRecord
@@ -26,12 +29,17 @@ if TYPE_CHECKING:
     from stream_learner.adapters.telemetry.logs import Logger
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.core.control.state import ControlState
+    from stream_learner.core.log.marks import Mark
     from stream_learner.core.model.fold import Learner
 
 OFF, HOLD = "off", "hold"
 ACTION = (
     "Look at the inputs and at what changed. If the model is right, `stream-learner gate accept --publication`; if "
     "not, `stream-learner rewind`. Scorers keep the last version."
+)
+FIRST_ACTION = (
+    "Ask `stream-learner doctor` what does not fit: ids, keys, clocks, numbers without a scale. The model is published "
+    "by itself when it fits. If it is right as it is, `stream-learner gate accept --publication`."
 )
 LEAST_S = 1.0
 """A model is judged once a second at most, and so that it takes less than one part in `SHARE` of the time."""
@@ -51,16 +59,19 @@ class ModelPublicationGate:
         control: Callable[[], ControlState],
         metrics: Metrics,
         log: Logger,
+        first: FirstVersion,
         *,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """policy: `snapshots.gate`. control: what the control topic says now."""
+        """policy: `snapshots.gate`. control: what the control topic says now. first: what a first version must show."""
         self._policy, self._model, self._control = policy, model, control
         self._metrics, self._log, self._clock_s = metrics, log, clock_s
         self._tick_ms = tick_ms
         self._gate = PublicationGate(tick_ms=tick_ms)
+        self._first = first
         self._again_at_s = float("-inf")
-        self._said = ""
+        self._said, self._said_wrong = "", False
+        self._since_tick, self._lacks = -1, False
         self._judged: tuple[int, Sums, Predictions] | None = None
         self._predicted: tuple[int, list[ExampleRecord], Predictions] | None = None
         """What was predicted last of the reservoir: by the model of which digest, and of which examples."""
@@ -68,6 +79,10 @@ class ModelPublicationGate:
         """Why the model is not published, "" if this does not hold it."""
         self.holding: HeldPublication | None = None
         """The same with the bound and the tick since when, in the figures as of when that bound was found first."""
+
+    def count(self, mark: Mark) -> None:
+        """Take in the counts of the next accepted mark of its partition."""
+        self._first.count(mark)
 
     def admit(self, tick: int, records: Sequence[ExampleRecord], learner: Learner) -> None:
         """Look at the model, where it is not judged, and at the examples of the next tick, before it is folded."""
@@ -79,21 +94,32 @@ class ModelPublicationGate:
             parts = [cut_rows(record, rows) for record, rows in sampled(records, SAMPLE)]
             self._gate.admit(tick, [(part, learner.predict(part)) for part in parts])
 
-    def lets(self, tick: int, learner: Learner, version: int) -> bool:
+    def lets(self, tick: int, learner: Learner, version: int, *, ends: bool) -> bool:
         """Whether the model as of a tick may be published now; `published` follows if it is.
 
-        version: the last one that was published.
+        version: the last one that was published, -1 for none. ends: whether no more examples will come.
         """
         if self._policy == OFF:
             return True
-        found = self._judge(tick, learner)
+        found = self._missing(tick, learner, version, ends=ends) or self._judge(tick, learner)
         if found is not None and self._is_accepted(version):
             self._accept(tick, version)
             return True
         return found is None or self._policy != HOLD
 
+    def _missing(self, tick: int, learner: Learner, version: int, *, ends: bool) -> Unearned | None:
+        """What the model lacks to be published for the first time, or has lost since."""
+        summary = learner.progress.summary()
+        self._first.note(summary["examples"], Sums.of(summary))
+        found = self._first.missing(summary, ends=ends) if version < 0 else self._first.lost()
+        if found is not None or self._lacks:
+            self._say(tick, found)
+        self._lacks = found is not None
+        return found
+
     def published(self) -> None:
         """Note that the model is published as it was judged last."""
+        self._first.published()
         if self._judged is not None and self._gate.held is None:
             self._gate.passed(*self._judged)
         self._judged = None
@@ -130,24 +156,27 @@ class ModelPublicationGate:
         self._predicted = digest, records, predictions
         return predictions
 
-    def _say(self, tick: int, found: Held | None) -> None:
+    def _say(self, tick: int, found: Held | Unearned | None) -> None:
         """Log that it is out of bounds, or no longer."""
-        self._metrics.set(names.LEARNER_PUBLICATION_HELD, float(found is not None))
-        bound = "" if found is None else found.bound
+        is_wrong = found is not None and not (isinstance(found, Unearned) and not found.is_wrong)
+        self._metrics.set(names.LEARNER_PUBLICATION_HELD, float(is_wrong))
         if found is not None and not self._said:
+            self._since_tick = self._gate.since_tick if isinstance(found, Held) else tick
+        if found is not None and is_wrong and not self._said_wrong:
             event = "publication_held" if self._policy == HOLD else "publication_out_of_bounds"
-            figures = {"bound": found.bound, "found": found.found, "usual": found.usual, "limit": found.limit}
-            self._log.error(event, tick=tick, reason=found.message, **figures, action=ACTION)
+            action = ACTION if isinstance(found, Held) else FIRST_ACTION
+            self._log.error(event, tick=tick, reason=found.message, **found.figures(), action=action)
+        elif found is not None and not is_wrong and not self._said:
+            self._log.info("first_version_waits", tick=tick, reason=found.message)
         elif self._said and found is None:
-            self._log.info("publication_within_bounds", tick=tick, since_tick=self._gate.since_tick)
-        since_tick = self._gate.since_tick
+            self._log.info("publication_within_bounds", tick=tick, since_tick=self._since_tick)
         if found is None or self._policy != HOLD:
             self.trouble, self.holding = "", None
         else:
-            self.trouble = f"publication held since tick {since_tick}: {found.message}"
-            if self.holding is None or bound != self._said:
-                self.holding = HeldPublication(since_tick, bound, found.message)
-        self._said = bound
+            self.trouble = f"publication held since tick {self._since_tick}: {found.message}"
+            if self.holding is None or found.bound != self._said:
+                self.holding = HeldPublication(self._since_tick, found.bound, found.message)
+        self._said, self._said_wrong = "" if found is None else found.bound, is_wrong
 
     def _is_accepted(self, version: int) -> bool:
         accepted = self._control().accepted.get(self._model)
@@ -157,13 +186,14 @@ class ModelPublicationGate:
         accepted = self._control().accepted[self._model]
         predictions = [] if self._judged is None else self._judged[2]
         self._gate.accept(tick, predictions)
+        self._first.accept()
         self._judged = None
         self._say(tick, None)
         self._log.info("publication_accepted", tick=tick, version=version, who=accepted.who, why=accepted.note)
 
     def state(self) -> dict[str, Any] | None:
         """All state, exact, in JSON's types; None where nothing is judged."""
-        return None if self._policy == OFF else self._gate.state()
+        return None if self._policy == OFF else {**self._gate.state(), "first": self._first.state()}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Go on from a state in a checkpoint. A gate that held holds."""
@@ -171,6 +201,8 @@ class ModelPublicationGate:
             return
         try:
             self._gate.restore(state)
+            if "first" in state:  # not in checkpoints of earlier versions
+                self._first.restore(state["first"])
         except (ValueError, KeyError, TypeError) as error:
             self._gate = PublicationGate(tick_ms=self._tick_ms)
             self._log.warning("publication_gate_begins_anew", reason=str(error))

@@ -75,7 +75,7 @@ class PublicationSchedule:
         if self._leadership.term is None:
             self._gate.follow(tick, checkpoints.learner)
         elif at_end or is_time:
-            self._publish(tick, checkpoints)
+            self._publish(tick, checkpoints, ends=at_end)
 
     def due_in_s(self, tick: int) -> float | None:
         """Seconds until the model as of `tick` is published; None where it waits for more than its time."""
@@ -93,7 +93,7 @@ class PublicationSchedule:
     def finish(self, tick: int, checkpoints: Checkpoints) -> None:
         """Publish the model as of `tick`, if it is allowed. Raises Fenced, OtherDecisions."""
         self._look(tick)
-        self._publish(tick, checkpoints)
+        self._publish(tick, checkpoints, ends=False)
 
     def _look(self, tick: int) -> None:
         """Learn what forbids to publish."""
@@ -125,14 +125,14 @@ class PublicationSchedule:
             self._log.info("features_agree", tick=tick)
         self._other_features = found
 
-    def _publish(self, tick: int, checkpoints: Checkpoints) -> None:
+    def _publish(self, tick: int, checkpoints: Checkpoints, *, ends: bool) -> None:
         term, now_s = self._leadership.term, time.monotonic()
         if term is None or now_s < self._again_at_s or self.paused or self._other_features:
             return
         if not term.publication.may_publish(tick):
             return
         self._leadership.check_course()
-        if not self._gate.lets(tick, checkpoints.learner, term.publication.version):
+        if not self._gate.lets(tick, checkpoints.learner, term.publication.version, ends=ends):
             return
         try:
             size_bytes = term.publication.publish(tick, checkpoints.tick, self._describe())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,19 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.control.records import Accepted
 from stream_learner.core.control.state import ControlState
+from stream_learner.core.gate.first_version import FirstVersion, Needed
 from stream_learner.core.gate.publication import CHANGE, Held, PublicationGate
 from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.roles.learner.publication_gate import ModelPublicationGate
+from tests.cli_e2e.scraped import values_of
+from tests.core.gate.log_ticks import record
 from tests.core.gate.published_world import HOUR, POISONS, TICK_MS, World
+
+NOTHING = Needed(0, 0, 0.0)
+SPAN_MS = 60 * TICK_MS
 
 
 class Judge:
@@ -66,10 +73,23 @@ class Clock:
         return self.now_s
 
 
-def gate_of(policy: str, control: ControlState | None = None, clock: Clock | None = None) -> ModelPublicationGate:
-    state, metrics = control or ControlState(), Metrics("m")
+def gate_of(
+    policy: str,
+    control: ControlState | None = None,
+    clock: Clock | None = None,
+    needed: Needed = NOTHING,
+    metrics: Metrics | None = None,
+) -> ModelPublicationGate:
+    state = control or ControlState()
     return ModelPublicationGate(
-        policy, "m", TICK_MS, lambda: state, metrics, get_logger("test"), clock_s=clock or Clock()
+        policy,
+        "m",
+        TICK_MS,
+        lambda: state,
+        metrics or Metrics("m"),
+        get_logger("test"),
+        FirstVersion(needed, SPAN_MS, TICK_MS),
+        clock_s=clock or Clock(),
     )
 
 
@@ -81,18 +101,18 @@ def test_what_is_out_of_bounds_is_held_and_said_once(judge: Judge) -> None:
     """Until it is within bounds again; nothing of it is noted as published."""
     clock = Clock()
     gate = gate_of("hold", clock=clock)
-    assert gate.lets(1, learner(), -1)
+    assert gate.lets(1, learner(), -1, ends=False)
     gate.published()
     judge.holds()
     with capture_logs() as logged:
         for tick in (2, 3, 4):
             clock.now_s += 5.0
-            assert not gate.lets(tick, learner(), 1)
+            assert not gate.lets(tick, learner(), 1, ends=False)
             assert "held since tick 2" in gate.trouble
             assert gate.holding is not None and (gate.holding.tick, gate.holding.bound) == (2, CHANGE)
         judge.found = None
         clock.now_s += 5.0
-        assert gate.lets(5, learner(), 1)
+        assert gate.lets(5, learner(), 1, ends=False)
         gate.published()
     assert [event["event"] for event in logged] == ["publication_held", "publication_within_bounds"]
     assert gate.trouble == ""
@@ -104,12 +124,12 @@ def test_a_warning_publishes_and_off_does_not_look(judge: Judge) -> None:
     judge.holds()
     with capture_logs() as logged:
         gate = gate_of("warn")
-        assert gate.lets(2, learner(), 1)
+        assert gate.lets(2, learner(), 1, ends=False)
         gate.published()
     assert [event["event"] for event in logged] == ["publication_out_of_bounds"]
     assert (gate.trouble, judge.passed) == ("", [])
     off = gate_of("off")
-    assert off.lets(3, learner(), 1)
+    assert off.lets(3, learner(), 1, ends=False)
     off.follow(3, learner())
     assert judge.judged == [2]
     assert off.state() is None
@@ -123,15 +143,15 @@ def test_a_word_counts_for_the_version_that_it_names(judge: Judge) -> None:
     for version in (6, 8, -1):
         control.accepted["m"] = Accepted("m", version, "ann", 1, "new prices")
         clock.now_s += 5.0
-        assert not gate.lets(9, learner(), 7)
+        assert not gate.lets(9, learner(), 7, ends=False)
     control.accepted["m"] = Accepted("m", 7, "ann", 1, "new prices")
     clock.now_s += 5.0
     with capture_logs() as logged:
-        assert gate.lets(10, learner(), 7)
+        assert gate.lets(10, learner(), 7, ends=False)
     assert [(event["event"], event.get("who")) for event in logged][-1] == ("publication_accepted", "ann")
     assert (judge.accepted, gate.trouble) == ([10], "")
     clock.now_s += 5.0
-    assert not gate.lets(11, learner(), 10)
+    assert not gate.lets(11, learner(), 10, ends=False)
 
 
 def test_it_is_judged_once_a_second_at_most(judge: Judge) -> None:
@@ -139,13 +159,13 @@ def test_it_is_judged_once_a_second_at_most(judge: Judge) -> None:
     clock = Clock()
     gate = gate_of("hold", clock=clock)
     for tick in range(1, 10):
-        assert gate.lets(tick, learner(), 0)
+        assert gate.lets(tick, learner(), 0, ends=False)
         gate.published()
     assert (judge.judged, judge.passed) == ([1], [1])
     judge.holds()
     clock.now_s += 5.0
-    assert not gate.lets(20, learner(), 0)
-    assert not gate.lets(21, learner(), 0)
+    assert not gate.lets(20, learner(), 0, ends=False)
+    assert not gate.lets(21, learner(), 0, ends=False)
     assert judge.judged == [1, 20]
 
 
@@ -158,7 +178,7 @@ def test_a_learner_that_follows_holds_too(judge: Judge) -> None:
     clock.now_s += 5.0
     gate.follow(2, learner())
     assert judge.passed == [1]
-    assert not gate.lets(3, learner(), 1)
+    assert not gate.lets(3, learner(), 1, ends=False)
 
 
 def test_a_hold_outlives_the_process() -> None:
@@ -244,5 +264,78 @@ def test_a_backlog_that_is_not_published_arms_it() -> None:
             assert record is not None
             gate.admit(world.tick, [record], world.learner)
             world.learner.fold(record, world.tick)
-    assert not gate.lets(world.tick, world.learner, -1)
+    assert not gate.lets(world.tick, world.learner, -1, ends=False)
     assert "the normalized entropy of the last predictions is" in gate.trouble
+
+
+NEEDED = Needed(1_000, 20, 0.5)
+
+
+def marks(ticks: int, *, positives: int, clicks: int) -> Iterator[Mark]:
+    """A tick each, with so many of both and 20 examples."""
+    for tick in range(ticks):
+        counts = TickCounts(ImpressionCounts(20, 20, positives), ClickCounts(clicks, waiting=clicks))
+        yield Mark(0, 1, tick, tick, 0, 0, 0, 0, 1, tick - 1, counts)
+
+
+def learned(positives: int, examples: int = 2_000) -> Learner:
+    """A learner that has learned so many, by one feature that tells the label."""
+    found = learner()
+    found.fold(record([(1 + i, float(i < positives), 1.0, (7 if i < positives else 9,)) for i in range(examples)]), 0)
+    return found
+
+
+def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(judge: Judge) -> None:
+    """Both are told; only the second is an alarm, with what to do. It goes by itself when clicks match."""
+    metrics, model = Metrics("m"), learned(400)
+    gate = gate_of("hold", needed=NEEDED, metrics=metrics)
+    with capture_logs() as logged:
+        assert not gate.lets(1, learned(4, examples=40), -1, ends=False)
+        assert gate.trouble == "publication held since tick 1: it has learned 40 of 1,000 examples"
+        assert held(metrics) == 0.0
+        for mark in marks(200, positives=0, clicks=4):
+            gate.count(mark)
+        assert not gate.lets(2, model, -1, ends=False)
+        assert gate.holding is not None and gate.holding.bound == "matched"
+        assert held(metrics) == 1.0
+        for mark in marks(600, positives=4, clicks=4):
+            gate.count(mark)
+        assert gate.lets(3, model, -1, ends=False)
+    assert [event["event"] for event in logged] == [
+        "first_version_waits",
+        "publication_held",
+        "publication_within_bounds",
+    ]
+    assert "doctor" in logged[1]["action"]
+    assert (gate.trouble, held(metrics)) == ("", 0.0)
+
+
+def test_a_first_version_is_published_by_an_operators_word(judge: Judge) -> None:
+    """For the version that scorers have: none. What was shown then is what it is held to."""
+    control = ControlState()
+    gate = gate_of("hold", control, needed=NEEDED)
+    for mark in marks(200, positives=1, clicks=4):
+        gate.count(mark)
+    assert not gate.lets(1, learned(400), -1, ends=False)
+    control.accepted["m"] = Accepted("m", -1, "ann", 1, "half of our clicks are of another site")
+    assert gate.lets(1, learned(400), -1, ends=False)
+    gate.published()
+    assert gate.lets(2, learned(400), 1, ends=False)
+
+
+def test_a_published_model_is_held_where_clicks_match_no_more(judge: Judge) -> None:
+    """Below half of what it had shown; a model of an earlier version, which has shown nothing, goes on."""
+    gate, old = gate_of("hold", needed=NEEDED), gate_of("hold", needed=NEEDED)
+    for mark in marks(200, positives=4, clicks=4):
+        gate.count(mark)
+    assert gate.lets(1, learned(400), -1, ends=False)
+    gate.published()
+    for mark in marks(4_000, positives=1, clicks=4):
+        gate.count(mark)
+        old.count(mark)
+    assert not gate.lets(2, learned(400), 1, ends=False)
+    assert old.lets(2, learned(400), 1, ends=False)
+
+
+def held(metrics: Metrics) -> float:
+    return values_of(metrics.text().decode())["learner_publication_held", ""]

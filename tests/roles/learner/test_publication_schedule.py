@@ -69,7 +69,7 @@ class Open:
     def follow(self, tick: int, learner: Any) -> None:
         pass
 
-    def lets(self, tick: int, learner: Any, version: int) -> bool:
+    def lets(self, tick: int, learner: Any, version: int, *, ends: bool) -> bool:
         return True
 
     def published(self) -> None:

@@ -1,0 +1,220 @@
+"""What a model must show before its first version: that it has learned enough, and that it understands its topics.
+
+Topics that do not fit are joined without an error: keys that differ, an id taken from another field, clocks that are
+apart. Then clicks do not find their impressions, and what is learned is that hardly anybody clicks.
+
+    examples, positives   of all that was learned
+    matched               the share of the last clicks that found their impression
+    entropy               the normalized entropy of the last predictions, from the last half to three quarters of all
+                          examples: 1 is what a constant has
+
+The share of matched clicks is found twice, from the counts of marks. Early: a click is *settled* when windows are
+closed a window (and `skew`) beyond what was closed when it was read: an impression that it belongs to has been emitted
+by then, and with it one more positive. Later, by the clicks' outcomes, which are final after `lateness` and know
+duplicates. The larger of the two counts.
+
+A model that has been published loses the right to it when its share falls below half of what it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from stream_learner.core.gate.publication import Sums
+from stream_learner.core.log.marks import Mark
+
+SETTLED: Final = 20
+"""So few clicks, settled or final, tell no share."""
+MEMORY: Final = 2_000
+"""The counts are halved when they pass this, so that they are about the last clicks."""
+STEPS: Final = 64
+"""Of each partition at most so many spans of clicks are waiting to be settled."""
+SEEN_AT: Final = 500
+"""The sums are noted for the first time at so many examples, and then at twice as many each time."""
+
+
+class Needed(NamedTuple):
+    """What a first version needs. examples: 0 asks for nothing at all. matched: a share of clicks, 0 for none."""
+
+    examples: int
+    positives: int
+    matched: float
+
+
+class Unearned(NamedTuple):
+    """What is missing, and in plain words. is_wrong: whether more of the same would not help."""
+
+    bound: str
+    found: float
+    limit: float
+    message: str
+    is_wrong: bool
+
+    def figures(self) -> dict[str, Any]:
+        """The bound and its figures, as fields of a log event."""
+        return {"bound": self.bound, "found": self.found, "limit": self.limit}
+
+
+class Matches:
+    """The last clicks, and how many of them found their impression; from the marks of a training log.
+
+    span_ms: a window and the skew.
+    """
+
+    def __init__(self, span_ms: int, tick_ms: int) -> None:
+        self._span = -(-span_ms // tick_ms)
+        self._read: dict[int, deque[tuple[int, int]]] = {}
+        """By partition: the stream time in ticks that was closed when clicks were read, and how many those are."""
+        self._settled = self._positives = self._matched = self._final = 0
+
+    def count(self, mark: Mark) -> None:
+        """Take in the next mark of its partition."""
+        clicks = mark.counts.clicks
+        read = self._read.setdefault(mark.partition, deque())
+        if mark.begins_anew:
+            read.clear()
+        self._positives += mark.counts.impressions.positives
+        self._matched += clicks.matched
+        self._final += clicks.matched + clicks.orphans + clicks.late
+        while read and read[0][0] + self._span <= mark.stream_tick:
+            self._settled += read.popleft()[1]
+        if clicks.read:
+            if read and mark.stream_tick - read[-1][0] <= self._span // STEPS:
+                read[-1] = mark.stream_tick, read[-1][1] + clicks.read
+            else:
+                read.append((mark.stream_tick, clicks.read))
+        while max(self._settled, self._final) > MEMORY:
+            self._settled, self._positives = self._settled // 2, self._positives // 2
+            self._matched, self._final = self._matched // 2, self._final // 2
+
+    @property
+    def clicks(self) -> int:
+        """How many clicks `share` is about."""
+        return max(self._settled, self._final)
+
+    @property
+    def share(self) -> float | None:
+        """The share of the last clicks that found their impression, at most 1; None where there are too few."""
+        found = []
+        if self._settled >= SETTLED:
+            found.append(min(1.0, self._positives / self._settled))
+        if self._final >= SETTLED:
+            found.append(self._matched / self._final)
+        return max(found, default=None)
+
+    def state(self) -> dict[str, Any]:
+        """All state in JSON's types."""
+        return {
+            "counts": [self._settled, self._positives, self._matched, self._final],
+            "read": [[partition, [list(one) for one in read]] for partition, read in sorted(self._read.items())],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave. Raises KeyError, TypeError or ValueError for what is no such state."""
+        settled, positives, matched, final = (int(count) for count in state["counts"])
+        read = {int(one): deque((int(tick), int(n)) for tick, n in spans) for one, spans in state["read"]}
+        self._settled, self._positives, self._matched, self._final = settled, positives, matched, final
+        self._read = read
+
+
+class FirstVersion:
+    """Judges whether a model that was never published may be, and whether one that was still may."""
+
+    def __init__(self, needed: Needed, span_ms: int, tick_ms: int) -> None:
+        """span_ms: a window and the skew."""
+        self._needed = needed
+        self._matches = Matches(span_ms, tick_ms)
+        self._seen: list[tuple[int, Sums]] = [(0, Sums())]
+        """The sums at two numbers of examples: the last one noted, and the one before."""
+        self._shown = 0.0
+        """The largest share of matched clicks with which the model was published."""
+
+    def count(self, mark: Mark) -> None:
+        """Take in the next accepted mark of its partition."""
+        self._matches.count(mark)
+
+    def note(self, examples: int, sums: Sums) -> None:
+        """Take in the sums over all examples so far."""
+        if examples >= max(SEEN_AT, 2 * self._seen[-1][0]):
+            self._seen = [self._seen[-1], (examples, sums)]
+
+    def missing(self, summary: Mapping[str, Any], *, ends: bool) -> Unearned | None:
+        """What a model lacks that was never published, None for nothing.
+
+        summary: of all examples (`Progress.summary`). ends: whether no more examples will come; then their number is
+        enough, and what cannot be told by so few is not asked.
+        """
+        if self._needed.examples == 0:
+            return None
+        unmatched = self._unmatched(self._needed.matched)
+        if unmatched is not None:
+            return unmatched
+        lacking = self._too_few(summary)
+        if lacking is None:
+            return self._as_a_constant(summary)
+        return None if ends else lacking
+
+    def _too_few(self, summary: Mapping[str, Any]) -> Unearned | None:
+        """What there is too little of to tell anything."""
+        for bound in ("examples", "positives"):
+            found, limit = summary[bound], getattr(self._needed, bound)
+            if found < limit:
+                return Unearned(bound, found, limit, f"it has learned {found:,} of {limit:,} {bound}", is_wrong=False)
+        clicks = self._matches.clicks
+        if self._needed.positives > 0 and self._needed.matched > 0 and clicks < SETTLED:
+            words = f"the windows of {clicks:,} of {SETTLED} clicks are over"
+            return Unearned("clicks", clicks, SETTLED, words, is_wrong=False)
+        return None
+
+    def lost(self) -> Unearned | None:
+        """What a model has lost that has been published, None for nothing."""
+        return self._unmatched(self._shown / 2) if self._needed.examples > 0 and self._needed.matched > 0 else None
+
+    def _unmatched(self, least: float) -> Unearned | None:
+        share = self._matches.share
+        if share is None or share >= least:
+            return None
+        words = (
+            f"{share:.1%} of the last {self._matches.clicks:,} clicks found their impression, {least:.0%} are needed"
+        )
+        return Unearned("matched", share, least, words, is_wrong=True)
+
+    def _as_a_constant(self, summary: Mapping[str, Any]) -> Unearned | None:
+        since, then = self._seen[0]
+        last = Sums.of(summary).minus(then)
+        if summary["log_loss"] is None or not 0.0 < last.label < last.importance:
+            return None
+        found = last.normalized_entropy
+        if found < 1.0:
+            return None
+        words = (
+            f"the normalized entropy of its last {summary['examples'] - since:,} predictions is {found:.3f}; a "
+            "constant has 1"
+        )
+        return Unearned("entropy", found, 1.0, words, is_wrong=True)
+
+    def published(self) -> None:
+        """Note that the model is published: its share of matched clicks is what it has shown."""
+        self._shown = max(self._shown, self._matches.share or 0.0)
+
+    def accept(self) -> None:
+        """Let the model through by decision: its share of matched clicks is right as it is."""
+        self._shown = self._matches.share or 0.0
+
+    def state(self) -> dict[str, Any]:
+        """All state in JSON's types."""
+        return {
+            "matches": self._matches.state(),
+            "seen": [[examples, list(sums)] for examples, sums in self._seen],
+            "shown": self._shown,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave. Raises KeyError, TypeError or ValueError for what is no such state."""
+        seen = [(int(examples), Sums(*map(float, sums))) for examples, sums in state["seen"]]
+        if not 1 <= len(seen) <= 2:
+            raise ValueError(f"the sums at {len(seen)} numbers of examples")
+        self._matches.restore(state["matches"])
+        self._seen, self._shown = seen, float(state["shown"])

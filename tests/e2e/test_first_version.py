@@ -1,0 +1,62 @@
+"""A model of topics that do not fit is learned and not published, on a real Kafka; one of topics that fit is."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.operations import gate
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site, running, wait_until
+from tests.scenarios import Scenario, scenario
+
+FIRST = {"examples": 100, "positives": 5, "matched": 0.5}
+
+
+def elsewhere(fits: Scenario) -> Scenario:
+    """The same clicks, each in the partition after that of its impression: as with another key, or partitioner."""
+    parts = [fits.before_sentinels(part) for part in fits.clicks]
+    moved = [[*parts[i - 1], *fits.sentinels(part)] for i, part in enumerate(fits.clicks)]
+    return replace(fits, clicks=moved)
+
+
+def made(make_site: MakeSite, given: Scenario) -> Site:
+    """A site with a control topic of its own and everything produced."""
+    control = f"control-{uuid.uuid4().hex[:8]}"
+    site = make_site(given, topics={"control": control}, snapshots={"first": FIRST})
+    site.admin.create([TopicPlan(control, 1, configs={"cleanup.policy": "compact"})])
+    site.topics.append(control)
+    site.produce()
+    return site
+
+
+def version_of(site: Site) -> int | None:
+    published = gate.status(site.config)["published"]
+    return None if published is None else int(published)
+
+
+def test_topics_that_fit_are_published_when_enough_is_learned(make_site: MakeSite) -> None:
+    """By itself, and not before."""
+    site = made(make_site, scenario("traffic"))
+    joiner, learner = site.joiner(), site.learner()
+    with running(joiner, learner):
+        wait_until(lambda: site.closed() and site.folded(learner), "all is folded")
+        wait_until(lambda: version_of(site) is not None, "a version")
+        assert learner.why_not_ready == ""
+
+
+def test_clicks_in_other_partitions_are_told_and_nothing_is_published(make_site: MakeSite) -> None:
+    """It says which share of the clicks matched, where an operator looks; an operator's word publishes it."""
+    site = made(make_site, elsewhere(scenario("traffic")))
+    joiner, learner = site.joiner(), site.learner()
+    with running(joiner, learner):
+        wait_until(lambda: site.closed() and site.folded(learner), "all is folded")
+        wait_until(lambda: gate.status(site.config)["publication"] == "held", "the model is held")
+        found = gate.status(site.config)
+        assert (found["published"], found["publication_bound"]) == (None, "matched")
+        assert "0.0% of the last" in found["publication_reason"]
+        assert "clicks found their impression" in learner.why_not_ready
+        gate.accept_publication(site.config, "it is meant", "ann@host")
+        wait_until(lambda: version_of(site) is not None, "a version")
+        wait_until(lambda: learner.why_not_ready == "", "nothing is held")
