@@ -14,7 +14,8 @@ import pytest
 from tests import waiting
 from tests.kafka_broker.broker import NoKafka
 from tests.kafka_broker.lender import SOCKET, Lender, borrow
-from tests.suite.__main__ import main, run
+from tests.suite.__main__ import main, processor_time, run
+from tests.suite.rings import ALSO, PACKAGE, ring_of
 from tests.suite.stumbles import MOST_UNSTABLE, Failure, classify, report
 from tests.suite.times import PAGE, PROJECT, measured, page_with, read, seconds_by_file, table
 
@@ -231,3 +232,32 @@ def test_measured_seconds_are_summed_by_file() -> None:
     times = {"newcomer": measured(lines), "thorough": {}}
     assert times["newcomer"] == {"tests/a.py": 1.0, "tests/room/b.py": 1.0}
     assert "| `tests/room` | 1 s | 0 s |" in table(times)
+
+
+def test_processor_time_is_summed_by_file_and_the_dearest_come_first(project: Path) -> None:
+    """Of all phases; a child that a test has waited for counts, and what takes no second is not named."""
+    results = project / "results.jsonl"
+    busy = ("a.py::test_a", 0.5), ("b.py::test_b", 2.0), ("b.py::test_c", 1.25), ("c.py::test_d", 0.25)
+    results.write_text("".join(json.dumps({"id": name, "when": "call", "cpu": cpu}) + "\n" for name, cpu in busy))
+    assert processor_time(results, 9.0).splitlines() == [
+        "== 9 s of processor time, 4 s of it in the tests",
+        "     3.2 s  b.py",
+    ]
+
+
+def test_every_folder_of_the_package_has_a_ring_of_tests_that_are_there() -> None:
+    """Its mirror below `tests`, or what `ALSO` names; other arguments are pytest's."""
+    folders = [path.parent for path in (PROJECT / PACKAGE).glob("*/__init__.py")]
+    inner = [
+        path.parent
+        for above in ("core", "adapters", "roles")
+        for path in folders[0].parent.glob(f"{above}/*/__init__.py")
+    ]
+    named = [PROJECT / PACKAGE / path for path in ALSO]
+    for path in [*folders, *inner, *named]:
+        found = ring_of(path.relative_to(PROJECT).as_posix())
+        assert found and all((PROJECT / test).exists() for test in found), path
+    assert ring_of(f"{PACKAGE}/core/join/state.py") == ring_of(f"{PACKAGE}/core/join")
+    assert ring_of("-k") == ["-k"] and ring_of("tests/core") == ["tests/core"]
+    with pytest.raises(ValueError, match="there is no stream_learner/core/joyn"):
+        ring_of(f"{PACKAGE}/core/joyn")

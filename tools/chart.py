@@ -114,9 +114,9 @@ def readme_text() -> str:
     return re.sub(r"^@(\w+)@$", lambda match: parts[match[1]], text, flags=re.M)
 
 
-def golden_text(shape: Path) -> str:
-    """The manifests of a shape as tests compare them: without what changes with every release of the program."""
-    return re.sub(r"^# Source: .*\n", "", render(shape), flags=re.M)
+def golden_text(rendered: str) -> str:
+    """Manifests as tests compare them: without what changes with every release of the program."""
+    return re.sub(r"^# Source: .*\n", "", rendered, flags=re.M)
 
 
 def main() -> None:
@@ -125,7 +125,7 @@ def main() -> None:
         _write(path, text)
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for shape in shapes():
-        _write(GOLDEN / f"{shape.name.removesuffix('-values.yaml')}.yaml", golden_text(shape))
+        _write(GOLDEN / f"{shape.name.removesuffix('-values.yaml')}.yaml", golden_text(render(shape)))
 
 
 def _write(path: Path, text: str) -> None:

@@ -46,6 +46,7 @@ def cluster() -> Iterator[Cluster]:
         yield three
 
 
+@pytest.mark.thorough
 def test_a_small_schedule_ends_with_the_same_bits(one_broker: Cluster, tmp_path: Path) -> None:
     """A joiner and the learner killed, a network cut, a scorer that hangs: everything is as without them."""
     configure_logging(log_format="json", stream=io.StringIO())

@@ -133,6 +133,7 @@ def test_roles_become_ready_serve_and_end_in_time(site: Site) -> None:
             assert role.told_to_stop() == 0, role.log
 
 
+@pytest.mark.thorough
 def test_a_backfill_ends_by_itself(site: Site) -> None:
     """With the arguments that the chart gives it, in the limits of memory that it sets; it prints its result."""
     with site.container("backfill") as job:

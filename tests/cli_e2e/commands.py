@@ -180,15 +180,15 @@ def answer_of(*arguments: str | Path) -> Ended:
     assert arguments[0] not in ROLES or "--help" in arguments, "a role takes over the signals of its process"
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     code: object = 0
-    with mock.patch.dict(os.environ, _kept(), clear=True), redirect_stdout(out), redirect_stderr(err):
+    # What there is when a command starts may become garbage here, so it is not left out of the search for it.
+    unfrozen = mock.patch.object(gc, "freeze")
+    with unfrozen, mock.patch.dict(os.environ, _kept(), clear=True), redirect_stdout(out), redirect_stderr(err):
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = end.code
         finally:
-            # Its log is not that of whatever comes next, and what was there when it started may be garbage again.
-            configure_logging(log_format="console", stream=io.StringIO())
-            gc.unfreeze()
+            configure_logging(log_format="console", stream=io.StringIO())  # the next log is another one's
     assert code is None or isinstance(code, int), code
     return Ended(code or 0, *(text.buffer.getvalue().decode() for text in (out, err)))  # type: ignore[attr-defined]
 

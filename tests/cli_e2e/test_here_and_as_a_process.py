@@ -30,12 +30,10 @@ def world(make_world: MakeWorld) -> Iterator[World]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("inspect", "weights"),
         ("inspect", "record", "0", "-p", "0", "--json"),
         ("alias", "show", "nobody"),
         ("topics", "ensure", "--dry-run", "--partitions", "2"),
         ("config", "check", "--set", "join.windw=1s"),
-        ("learn", "--help"),
         ("pin",),
     ],
     ids=" ".join,

@@ -90,6 +90,7 @@ def test_it_begins_at_the_records_of_a_moment(live: Live) -> None:
             backfilled(make_plan(changed, name, Span(middle_ms, live.until_ms)))
 
 
+@pytest.mark.thorough
 def test_variants_and_a_log_that_is_there_give_the_models_of_runs_alone(live: Live) -> None:
     """Three models in one pass, joined, and three from live's log: by alpha, each is the oracle's."""
     alphas = (0.02, 0.3, 1.0)
@@ -137,6 +138,7 @@ def test_a_paused_model_is_waited_for_and_the_page_says_how_it_goes_on(live: Liv
         wait_published(live.site, config.with_values({("model",): name}), live.site.end_tick)
 
 
+@pytest.mark.thorough
 def test_brokers_that_are_away_at_the_very_end_are_waited_for(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is learned and published; the balance is read when they are back, and a signal ends the wait."""
     plan = make_plan(live.site.config, live.name("late"), Span(until_ms=live.until_ms), from_log=live.model)
@@ -169,6 +171,7 @@ def optimizer_of(live: Live, alpha: float) -> dict[str, Any]:
     return {**learner_of(live)["optimizer"], "alpha": alpha}
 
 
+@pytest.mark.thorough
 def test_fewer_features_of_a_log_are_those_of_a_join_with_fewer(live: Live) -> None:
     """The keys to leave out are found in the impressions; without an end they cannot be, and more are refused."""
     fewer = live.site.changed(features={**live.site.tree["features"], "exclude": ["site"]})
@@ -198,6 +201,7 @@ def test_the_rate_is_kept(live: Live) -> None:
     assert all(0.0 <= (moment.share or 0.0) <= 1.0 for moment in moments)
 
 
+@pytest.mark.thorough
 def test_without_an_end_it_catches_up_and_stays(live: Live) -> None:
     """Until it is told to stop; it then has what live has, and goes on."""
     name = live.name("stays")

@@ -21,10 +21,12 @@ from tests.e2e.processes import process_of
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
+from tests.suite.share import cases
 
 LIMIT_BYTES = 4_000
 MANY = 2_000
 MANY_BYTES = 100_000
+SIDES = ["impressions", "clicks"]
 
 
 def spoilt(made: Scenario, seed: int) -> Scenario:
@@ -138,7 +140,7 @@ def set_topic(site: Site, topic: str, name: str, value: str) -> None:
     wait_until(lambda: site.admin.describe([topic], with_configs=True)[topic].configs[name] == value, "it is set")
 
 
-@pytest.mark.parametrize("side", ["impressions", "clicks"])
+@pytest.mark.parametrize("side", cases(SIDES, SIDES[:1]))
 def test_dead_records_flow_through_a_joiner_without_being_held(side: str, make_site: MakeSite) -> None:
     """200 MB of them, which no mark counts before all are read: memory grows by a fraction of that, each has its letter
     and is counted; a joiner that begins again needs no more, and writes no letter twice.
@@ -188,7 +190,7 @@ def send_something_else(site: Site, topic: str, partition: int, count: int) -> N
     site.send(topic, partition, [Message(first_ms, b"bad", b"something else")] * count)
 
 
-@pytest.mark.parametrize("side", ["impressions", "clicks"])
+@pytest.mark.parametrize("side", cases(SIDES, SIDES[:1]))
 def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_site: MakeSite) -> None:
     """A topic of something else is not drained into the dead letters: the joiner stops and says how many, and where;
     the letters are there when it does, and those of what it read after that are not. To drop the records all the same
@@ -213,8 +215,8 @@ def test_too_many_bad_records_stop_the_joiner_again_and_again(side: str, make_si
     assert set(letters_of(site)) == {(topic, 0, offset) for offset in range(5_000)}
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-@pytest.mark.parametrize("side", ["impressions", "clicks"])
+@pytest.mark.parametrize("partitions", cases([1, 4], [4]))
+@pytest.mark.parametrize("side", cases(SIDES, SIDES[:1]))
 def test_once_the_producer_is_mended_the_bad_records_before_are_passed(
     side: str, partitions: int, make_site: MakeSite
 ) -> None:
@@ -237,7 +239,7 @@ def test_once_the_producer_is_mended_the_bad_records_before_are_passed(
     assert_learned(site, made, side)
 
 
-@pytest.mark.parametrize("side", ["impressions", "clicks"])
+@pytest.mark.parametrize("side", cases(SIDES, SIDES[:1]))
 def test_too_many_bad_records_hold_the_joiner_until_the_newest_are_right(side: str, make_site: MakeSite) -> None:
     """It says so, is alive and not ready, and appends nothing; the letters are there. A joiner that takes its place
     holds as well. Once the producer is mended it goes on by itself, and the examples are the oracle's.
@@ -268,7 +270,7 @@ def test_too_many_bad_records_hold_the_joiner_until_the_newest_are_right(side: s
     assert_learned(site, made, side)
 
 
-@pytest.mark.parametrize("side", ["impressions", "clicks"])
+@pytest.mark.parametrize("side", cases(SIDES, SIDES[:1]))
 def test_bad_records_between_right_ones_are_passed_though_all_is_read_at_once(side: str, make_site: MakeSite) -> None:
     """A joiner that comes when the producer is mended already, with all there is in one batch: nothing newer may ever
     come to show that the newest are right.
@@ -316,7 +318,7 @@ def held_partitions(site: Site, metrics: Metrics) -> float:
     return float(found[0].split()[-1]) if found else 0.0
 
 
-@pytest.mark.parametrize("side", ["impressions", "clicks"])
+@pytest.mark.parametrize("side", cases(SIDES, SIDES[:1]))
 def test_too_many_bad_records_may_be_dropped(side: str, make_site: MakeSite) -> None:
     """`drop` goes on whatever the share is; each bad record is counted and has one letter, the rest is the oracle's."""
     made = scenario("plain", 1)

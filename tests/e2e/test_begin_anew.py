@@ -280,6 +280,7 @@ def test_what_cannot_be_gone_on_with_is_refused(joined: Site) -> None:
         begin_anew(joined.config, WRITE)
 
 
+@pytest.mark.thorough
 def test_one_partition_begins_anew_alone_and_after_its_log_lost_its_beginning(joined: Site) -> None:
     """No resume point is left: nobody knows of which topics the positions are, so a start must be named."""
     log = joined.log(0)

@@ -145,6 +145,7 @@ def exit_code(main: Any, arguments: list[str]) -> int:
     return 0
 
 
+@pytest.mark.thorough
 def test_impressions_that_the_clock_put_into_other_ticks_hide_nothing(make_site: MakeSite) -> None:
     """1,900 impressions come after the wall clock has closed their ticks: live has them in later ones than a backfill.
     Told are the clicks that came too late for live, and nothing else.
@@ -191,6 +192,7 @@ def _closed_by(site: Site, now: list[int], clock_ms: int) -> int:
     return tick
 
 
+@pytest.mark.thorough
 def test_models_of_one_log_differ_only_in_what_they_publish(make_site: MakeSite) -> None:
     """Another learning rate: the log is not compared with itself, the digests of one version differ."""
     site = joined_site(make_site, "plain")

@@ -55,6 +55,7 @@ def test_fewer_features_of_a_log_give_the_model_that_joining_again_gives(publish
     assert subset_for(site.config, site.config, site.end_tick) is None
 
 
+@pytest.mark.thorough
 def test_a_model_of_fewer_features_goes_on_only_as_such(published: Site) -> None:
     """Its state is refused where all features would be folded, or those of another subset."""
     site, config = published, smaller(published)

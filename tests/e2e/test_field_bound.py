@@ -168,6 +168,7 @@ def test_whoever_folds_the_log_leaves_out_the_same_features(site: Site) -> None:
     assert result.models[0].model["digest"] == digest
 
 
+@pytest.mark.thorough
 def test_a_bound_that_is_changed_on_the_way_is_a_part_of_the_log(site: Site) -> None:
     """A joiner without a bound, one with a small one, one with a larger one, after each other. A learner that is
     restarted with each of them, and one that sees only the whole log, come to the same state."""

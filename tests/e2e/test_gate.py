@@ -106,6 +106,7 @@ def test_all_hold_at_one_tick_and_skip_to_one_model(gated: Gated) -> None:
     assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
 
 
+@pytest.mark.thorough
 def test_a_backfill_from_the_log_waits_says_so_and_takes_the_decision(gated: Gated) -> None:
     """It holds where the live model did, and shows that; with the decision it comes to the end, its examples add up,
     and `evaluate --log` reads what it has learned."""
@@ -161,6 +162,7 @@ def test_what_came_in_time_and_what_came_too_late_is_so_in_every_replay(gated: G
     assert checks["digests_again"]["status"] == "holds", checks["digests_again"]
 
 
+@pytest.mark.thorough
 def test_a_state_that_missed_a_decision_of_the_published_model_neither_leads_nor_publishes(gated: Gated) -> None:
     """It had folded on before the decision came; the one that leads took it. Emptied, it is the same model."""
     config, second = gated.config(), gated.config("second")
@@ -207,6 +209,7 @@ def crashed(gated: Gated, config: Config) -> None:
     kept.rename(config.state_dir)
 
 
+@pytest.mark.thorough
 def test_a_decision_found_late_by_a_learner_that_crashed_before_it_said_so_is_late_for_the_next(gated: Gated) -> None:
     """The next one begins before the decision's first tick. It goes by what is published, and says what it finds."""
     config = gated.config(copies=False)
@@ -220,6 +223,7 @@ def test_a_decision_found_late_by_a_learner_that_crashed_before_it_said_so_is_la
     assert rows(again) == {folded(config, 60).table.rows_digest}
 
 
+@pytest.mark.thorough
 def test_courses_are_compared_again_before_the_first_publication_of_a_term(gated: Gated) -> None:
     """A crash, and a decision of the published model that is gone: where the term began nothing differed."""
     config = gated.config(copies=False)
@@ -237,6 +241,7 @@ def test_courses_are_compared_again_before_the_first_publication_of_a_term(gated
     assert last.model is not None and last.model.stamp.version == FIRST + 39
 
 
+@pytest.mark.thorough
 def test_a_state_that_names_decisions_is_not_folded_on_without_the_control_topic(gated: Gated) -> None:
     """There may be others by now. It says what it waits for; with the topic it goes on."""
     config = gated.config(publish=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.roles.joiner.role import JoinerRole
 from tests.cli_e2e.scraped import values_of
@@ -12,6 +14,7 @@ from tests.scenarios import scenario
 DAY_S = 86_400
 
 
+@pytest.mark.thorough
 def test_what_is_needed_of_a_log_that_is_kept_for_a_week_is_kept_for_a_week(make_site: MakeSite) -> None:
     """Each partition of the training log, as soon as there is a resume point, and a checkpoint. Inputs that are never
     trimmed have no figure; neither have partitions that were given away."""

@@ -18,6 +18,7 @@ from tests.e2e.site import Site, running, wait_until
 from tests.e2e.training_log import plain_examples
 from tests.oracles import loop
 from tests.scenarios import Message, Scenario, records, scenario
+from tests.suite.share import cases
 
 pytestmark = pytest.mark.usefixtures("moved_clock")
 
@@ -101,7 +102,7 @@ def _without_zeros(counts: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-@pytest.mark.parametrize("name", ["everything", "late_and_orphans", "disorder"])
+@pytest.mark.parametrize("name", cases(["everything", "late_and_orphans", "disorder"], ["everything"]))
 def test_ticks_closed_by_the_clock_equal_the_replay_of_their_marks(name: str, make_site: MakeSite) -> None:
     """Events later than the grace, clicks among them, go where the marks say; the joiner is replaced half-way."""
     site = make_site(scenario(name), join=CLOSING)
@@ -158,7 +159,7 @@ def test_a_click_that_comes_after_its_tick_has_closed_is_late(make_site: MakeSit
     assert_equal_to_replay(site)
 
 
-@pytest.mark.parametrize("tick_ms", [200, 1_000, 1_500])
+@pytest.mark.parametrize("tick_ms", cases([200, 1_000, 1_500], [1_500]))
 def test_a_quiet_topic_closes_by_the_clock_of_this_machine(make_site: MakeSite, tick_ms: int) -> None:
     """Nothing comes after one impression and its click: a while later the example is there, and the click has gone. So
     it is with ticks as long as `lateness`, too, and longer ones."""

@@ -19,6 +19,7 @@ from tests.e2e.processes import process_of
 from tests.e2e.site import running, wait_until
 from tests.oracles import loop
 from tests.scenarios import Scenario, scenario
+from tests.suite.share import cases
 
 PARTITIONS = 8
 
@@ -35,7 +36,7 @@ def expected(everything: Scenario) -> list[loop.Joined]:
     return everything.expected()
 
 
-@pytest.mark.parametrize("joiners", [1, 2, 4])
+@pytest.mark.parametrize("joiners", cases([1, 2, 4], [2]))
 def test_any_number_of_joiners_makes_the_same_log_and_digest(
     joiners: int, everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
@@ -91,7 +92,8 @@ def test_a_joiner_killed_while_traffic_flows_loses_and_repeats_nothing(
     assert_equal_to_oracle(site, expected)
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("rounds", [4])
 def test_the_only_joiner_killed_again_and_again_loses_and_repeats_nothing(
     rounds: int, everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:

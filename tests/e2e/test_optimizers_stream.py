@@ -94,6 +94,7 @@ def assert_serves(scorer: Scorer, learner: Learner, tick: int) -> None:
     np.testing.assert_allclose(found, [expected[learner.loss.name]], rtol=1e-15)
 
 
+@pytest.mark.thorough
 def test_models_stopped_and_crashed_are_those_of_undisturbed_learners(make_site: MakeSite) -> None:
     """State and snapshots of every kind: the bits of a fold in one go, and the weights of the dense oracle."""
     site = joined_site(make_site, "plain")

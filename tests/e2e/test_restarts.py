@@ -50,6 +50,7 @@ def assert_loads_equal(site: Site, expected: list[loop.Joined]) -> None:
         assert_predictions_equal(scorer, site, model)
 
 
+@pytest.mark.thorough
 def test_a_learner_restarted_ten_times_ends_with_the_same_model(
     everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_learner_killed_again_and_again_ends_with_the_same_model(
     assert_loads_equal(site, expected)
 
 
+@pytest.mark.thorough
 def test_joiner_and_learner_in_one_process_killed_in_the_middle(
     everything: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:

@@ -27,6 +27,7 @@ from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, failure_of, running, wait_until
 from tests.oracles import loop
 from tests.scenarios import Scenario, scenario
+from tests.suite.share import cases
 from tests.waiting import patience
 
 OPERATOR = "ann@host"
@@ -119,6 +120,7 @@ def test_a_learner_that_went_back_learns_to_the_same_model(
     assert verdict(report) is None, report["findings"]
 
 
+@pytest.mark.thorough
 def test_scorers_are_told_anew_what_the_span_had_changed(
     plain: Scenario, expected: list[loop.Joined], make_site: MakeSite
 ) -> None:
@@ -162,6 +164,7 @@ def decide(site: Site, first: int, last: int) -> None:
     decide_on(site.config, DecisionRequest("skip", first, last, "poison", OPERATOR))
 
 
+@pytest.mark.thorough
 def test_a_state_that_was_left_behind_neither_leads_nor_publishes(plain: Scenario, make_site: MakeSite) -> None:
     """The state of a second learner, the copy of before, and a learner that runs: each ends and says so. The same
     command takes the second one back, no less far than the model, without another record."""
@@ -254,7 +257,7 @@ def trim(site: Site) -> None:
 STEPS = ("copy_out", "amend_head", "swap")
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", cases(STEPS, ["swap"]))
 def test_a_crash_at_any_step_is_mended_by_the_same_command(
     step: str, plain: Scenario, expected: list[loop.Joined], make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

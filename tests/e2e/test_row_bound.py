@@ -68,6 +68,7 @@ def assert_bounded(site: Site, learner: LearnerRole) -> None:
     assert model.digest != expected_fold(site.scenario.expected(), site.scenario.settings).digest
 
 
+@pytest.mark.thorough
 def test_whoever_folds_the_log_leaves_out_the_same_features(site: Site) -> None:
     """A run without a stop; one stopped and started at every third of the log; one with little memory; one whose disk
     was lost; a standby. The audit folds the log to the published digest, and `inspect snapshot` shows the bound."""

@@ -101,6 +101,7 @@ def traffic(make_site: MakeSite) -> Traffic:
     return Traffic(make_site(replace(made, impressions=nothing, clicks=nothing), join=closing))
 
 
+@pytest.mark.thorough
 def test_an_outage_of_the_clicks_is_waited_out(traffic: Traffic) -> None:
     """The clicks' producer stands still for 40 minutes, then sends all, one partition's after the other's; the joiner
     is started again meanwhile.

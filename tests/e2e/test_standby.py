@@ -167,6 +167,7 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once(make_site: MakeSite) -
     assert_versions_only_grow(site)
 
 
+@pytest.mark.thorough
 def test_of_standbys_without_a_leader_one_leads_and_who_joins_does_not_move_the_lease(make_site: MakeSite) -> None:
     """Before the log has anything; with two, three, and two again. All end with the same model."""
     site = site_with_control(make_site, FOREVER)
@@ -197,6 +198,7 @@ def test_of_standbys_without_a_leader_one_leads_and_who_joins_does_not_move_the_
     assert_versions_only_grow(site)
 
 
+@pytest.mark.thorough
 def test_a_plain_learner_takes_over_from_a_standby_that_leads_and_gets_the_lease(make_site: MakeSite) -> None:
     """The standby is fenced and stops; one that is started then does not lead; it does when the plain one has gone."""
     site = site_with_control(make_site, FOREVER)

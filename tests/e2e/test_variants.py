@@ -79,6 +79,7 @@ def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSit
     again.close()
 
 
+@pytest.mark.thorough
 def test_a_fold_ends_at_its_tick_within_a_run_of_empty_ones_and_goes_on_from_there(make_site: MakeSite) -> None:
     """A mark that covers more ticks than wanted is left for later: nothing is missed, nothing folded twice."""
     site = joined_site(make_site, "late_and_orphans")

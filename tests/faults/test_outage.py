@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.cli_e2e.world import free_port
 from tests.e2e.checks import (
     assert_equal_to_oracle,
@@ -17,6 +19,8 @@ from tests.faults.conftest import MakeSite
 from tests.faults.said import events, said, why_not_ready
 from tests.kafka_broker.broker import Broker
 from tests.scenarios import scenario
+
+pytestmark = pytest.mark.thorough
 
 AWAY = {
     "join": {"the joiner cannot reach its group"},

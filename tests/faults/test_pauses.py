@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.e2e.checks import (
     assert_equal_to_oracle,
 )
@@ -38,6 +40,7 @@ def test_paused_roles_hold_nobody_up_and_go_on_or_give_way(make_site: MakeSite) 
     assert_equal_to_oracle(site, site.scenario.expected())
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_a_process_at_once_and_nothing_is_lost(make_site: MakeSite) -> None:
     """Both signals are there before the process can act on the first, while ticks are under way; the next process goes
     on to the oracle's log and model.

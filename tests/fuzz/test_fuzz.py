@@ -40,6 +40,7 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
     assert inputs_of(first, 3, 5) == inputs_of(second, 3, 5) != inputs_of(first, 4, 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("planted", "inputs", "kind", "words"),
     [
@@ -72,6 +73,7 @@ def test_a_run_ends_when_a_few_inputs_have_crashed(tmp_path: Path) -> None:
     assert all(Path(finding.file).read_bytes().endswith(b"z") for finding in report.findings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("seed", "inputs", "hang"), [(1, 80, ["batch 3, input 5", "batch 4, input 4"]), (10, 16, ["batch 0, input 0"])]
 )

@@ -26,7 +26,7 @@ from tests.oracles.loop import (
     replay,
 )
 
-WORLDS = 800
+WORLDS = 300
 
 
 @cache

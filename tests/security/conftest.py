@@ -17,13 +17,18 @@ from tests.kafka_broker.broker import NoKafka
 from tests.security.broker import Secured, secured_broker
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All of this folder is thorough: a secured broker is dear, and few changes touch what is guarded here."""
+    item.add_marker(pytest.mark.thorough)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _kernels() -> None:
     """Compiled before the first test, so that no test waits for them with a role running."""
     compile_kernels()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """The broker of this folder."""
     try:

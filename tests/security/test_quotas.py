@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, TopicPartition
 
 from tests.e2e.checks import assert_balance, assert_log_equals, assert_model_equals, expected_fold
@@ -16,8 +15,6 @@ from tests.e2e.site import Site, running, wait_until
 from tests.scenarios import scenario
 from tests.security.broker import LIMITED, QUOTA_WINDOW_S, Secured
 from tests.security.roles import Roles, allow_role
-
-pytestmark = pytest.mark.thorough
 
 BYTES_PER_S = 20_000
 """So little that what each role has to read takes seconds, on any machine."""

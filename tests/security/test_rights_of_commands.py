@@ -39,8 +39,6 @@ from tests.security.broker import SPARE, Secured
 from tests.security.roles import Roles
 from tests.waiting import patience
 
-pytestmark = pytest.mark.thorough
-
 AT_ONCE = 8
 LIMIT_BYTES = 4096
 CLICKS_TOO_LARGE = 3

@@ -67,7 +67,7 @@ Options = Callable[[Secured, Path], dict[str, Any]]
     ("write", "options"),
     [
         pytest.param(certificate_files, certificate_options, id="mutual TLS"),
-        pytest.param(password_files, password_options, id="user and password", marks=pytest.mark.thorough),
+        pytest.param(password_files, password_options, id="user and password"),
     ],
 )
 def test_roles_go_on_with_new_credentials_and_without_the_old(
@@ -119,7 +119,6 @@ def allow_all_roles(secured: Secured, site: Site, user: str) -> None:
     secured.allow_all(user, {(right.kind, right.name, right.operation) for right in rights})
 
 
-@pytest.mark.thorough
 def test_tokens_that_live_for_seconds_are_renewed(secured: Secured, make_site: MakeSite) -> None:
     """Roles go on for several lifetimes of their tokens, and over a provider that is away for longer than one."""
     site = make_site(scenario("plain", 1))

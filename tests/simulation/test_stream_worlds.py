@@ -7,16 +7,14 @@ import pytest
 from simulation.mutations_streams import NOTICED_BY, noticed
 from simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
 from simulation.stream_worlds import worlds
+from tests.suite.share import cases
 
 QUICK = {
     "live",
     "a batch every 5 min",
-    "mirror 35 min behind, a click in 40 s",
     "stall of 5 min, stays behind",
     "clicks alone 5 min late",
-    "one of 4 partitions 35 min behind, then empty",
     "restart in a stall of 2 h",
-    "restarts, clicks alone 5 min late, nothing remembered",
     "down for 15 min, slow reader, clicks 5 min late, nothing remembered",
     "wall clock 24 h ahead for 2 s",
     "5 % of devices 2 h wrong",
@@ -31,18 +29,13 @@ QUICK_MUTATIONS = {
 }
 
 
-def _part(names: list[str], quick: set[str]) -> list[object]:
-    assert quick <= set(names)
-    return [pytest.param(name, marks=[pytest.mark.thorough] * (name not in quick)) for name in names]
-
-
-@pytest.mark.parametrize("name", _part(list(SHORT), QUICK))
+@pytest.mark.parametrize("name", cases(SHORT, QUICK))
 def test_a_short_world_loses_nothing_in_silence(name: str) -> None:
     """No positive is lost and not counted; live streams are fresh; nobody waits for a partition that is behind."""
     assert SHORT[name].broken() == []
 
 
-@pytest.mark.parametrize("mutation", _part(list(NOTICED_BY), QUICK_MUTATIONS))
+@pytest.mark.parametrize("mutation", cases(NOTICED_BY, QUICK_MUTATIONS))
 def test_no_piece_of_the_rule_can_be_left_out(mutation: str) -> None:
     """A short world that keeps its bounds passes one without it."""
     assert noticed(mutation)

@@ -2,7 +2,8 @@
 
     python -m tests.suite newcomer|thorough [--load N] [--repeat N] [arguments for pytest]
 
-The exit code is 0 if every test passed, at most three of them only at the second try.
+A path of the package among the arguments stands for the tests that guard it. The exit code is 0 if every test passed,
+at most three of them only at the second try.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.kafka_broker.broker import NoKafka, die_with_parent, find_nodes
-from tests.suite.hooks import RESULTS
+from tests.suite.hooks import RESULTS, cpu_seconds
+from tests.suite.rings import ring_of
 from tests.suite.stumbles import Failure, classify, note, report
 from tests.suite.times import BUILD, PROJECT
 
@@ -31,6 +34,8 @@ MOST_PROCESSES = 8
 MOST_REPEATED = 30
 """More failures than this are no stumbles."""
 TESTS_FAILED = 1
+DEAREST = 15
+"""So many files are named at the end of a run, with their processor time."""
 
 
 def processes() -> int:
@@ -88,6 +93,20 @@ def _read(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def processor_time(results: Path, total_s: float) -> str:
+    """Where the processor time of a run went, for its end: the sum, that of the tests, the dearest files.
+
+    total_s: user and system, of all processes of the run. Of a test count its process, in which roles are threads, and
+    the processes that it started and waited for; the rest are the collection, the shared broker, and compiled kernels.
+    """
+    by_file: Counter[str] = Counter()
+    for result in _read(results):
+        by_file[result["id"].partition("::")[0]] += result.get("cpu", 0.0)
+    dearest = [f"{seconds:8.1f} s  {file}" for file, seconds in by_file.most_common(DEAREST) if seconds >= 1]
+    sums = f"== {total_s:.0f} s of processor time, {by_file.total():.0f} s of it in the tests"
+    return "\n".join([sums, *dearest])
+
+
 def run(part: str, arguments: Sequence[str], project: Path = PROJECT) -> int:
     """Run a part of the tests of a project; what failed is run once more. The exit code: 0 if the part passed."""
     build = project / BUILD
@@ -127,7 +146,11 @@ def main() -> int:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--load", type=int, default=0, metavar="N", help="busy processes beside the tests")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="so many times in a row")
-    options, arguments = parser.parse_known_args()
+    options, given = parser.parse_known_args()
+    try:
+        arguments = [one for argument in given for one in ring_of(argument)]
+    except ValueError as error:
+        parser.error(str(error))
     if not any(Path(argument.partition("::")[0]).exists() for argument in arguments):
         require_broker()
     compile_kernels()
@@ -137,6 +160,7 @@ def main() -> int:
             code = run(options.part, arguments)
             seconds = time.monotonic() - began_s
             beside = f", {options.load} busy processes beside it" if options.load else ""
+            print(processor_time(PROJECT / BUILD / f"{options.part}.jsonl", cpu_seconds()))
             print(
                 f"== {options.part}, run {turn} of {options.repeat}{beside}: exit {code} after {seconds:.0f} s",
                 flush=True,

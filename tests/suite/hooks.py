@@ -6,8 +6,10 @@ where `RESULTS` names a file. `tests/conftest.py` takes these hooks in.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import resource
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -32,6 +34,8 @@ _lender = pytest.StashKey[Lender]()
 _scheduler = pytest.StashKey[Any]()
 _reported: set[str] = set()
 """The tests of which this process has heard."""
+_cpu_s = 0.0
+"""Processor time of this process, and of the children that it has waited for, up to the last report."""
 
 
 def is_director(config: pytest.Config) -> bool:
@@ -128,10 +132,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return config.stash[_scheduler]
 
 
+def cpu_seconds() -> float:
+    """Processor time of this process and of the children that it has waited for, user and system."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def pytest_collection_finish() -> None:
+    """Take thousands of collected tests out of every later search for garbage, and begin to count processor time."""
+    global _cpu_s
+    gc.freeze()
+    _cpu_s = cpu_seconds()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the line of each failure in the summary short: the log of a role is above it, and must not hide the rest."""
+    """Note the processor time since the last report of this process, and keep the line of a failure short.
+
+    The log of a role is above that line, and must not hide the rest.
+    """
+    global _cpu_s
     report = yield
+    now_s = cpu_seconds()
+    report.cpu_s, _cpu_s = round(now_s - _cpu_s, 3), now_s
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and len(crash.message) > SUMMARY_CHARACTERS:
         crash.message = f"{crash.message[:SUMMARY_CHARACTERS]} ..."
@@ -143,6 +168,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _reported.add(report.nodeid)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         told = {"id": report.nodeid, "when": report.when, "outcome": report.outcome, "seconds": report.duration}
+        told["cpu"] = getattr(report, "cpu_s", 0.0)  # pytest-xdist makes up a report for a process that crashed
         log = "\n".join(text for _, text in report.sections)
         write_result({**told, "error": report.longreprtext, "log": log} if report.failed else told)
 

@@ -90,6 +90,7 @@ def test_leaders_that_change_while_threads_ask_do_not_end_the_process() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 def test_questions_about_missing_topics_from_two_threads_do_not_end_the_process(
     kafka: str, admin: Admin, topics: MakeTopic
 ) -> None:

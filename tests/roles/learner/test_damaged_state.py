@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from stream_learner.errors import StateDamaged
 from tests.roles.learner.kept_model import Kept, MakeKept, undisturbed
+from tests.suite.share import cases
 from tests.waiting import wait_until
 
 
@@ -61,7 +62,7 @@ def flip(file: Path, rng: random.Random, count: int) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", cases(DAMAGES, ["flipped", "deleted"]))
 def test_a_damaged_directory_gives_the_exact_state_or_a_clear_stop(damage: str, damageable: tuple[Kept, Path]) -> None:
     """Files of every kind are damaged anywhere: the learner has the state of some tick, to the bit, or stops with an
     error, and the damaged files are still there."""

@@ -261,6 +261,7 @@ def test_a_loop_that_hangs_is_not_live(published: Published, monkeypatch: pytest
         wait_until(lambda: health() == (200, "ok\n"))
 
 
+@pytest.mark.thorough
 def test_a_worker_that_hangs_is_replaced(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is stopped in its tracks: it is neither live nor ended. The other one goes on."""
     monkeypatch.setattr(workers, "LOOK_S", 0.2)

@@ -348,6 +348,7 @@ def test_who_sends_no_message_or_reads_no_answer_is_cut_off(published: Published
         assert silent.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
+@pytest.mark.thorough
 def test_a_port_of_another_program_is_refused_to_several_workers(published: Published) -> None:
     """They may share it with each other only."""
     port = free_port()
@@ -362,6 +363,7 @@ def test_a_port_of_another_program_is_refused_to_several_workers(published: Publ
             assert second.process.wait(patience()) == PortInUse.exit_code
 
 
+@pytest.mark.thorough
 def test_several_workers_share_the_port(published: Published) -> None:
     """Each connection is one worker's."""
     port = free_port()
