@@ -18,6 +18,7 @@ from typing import Any
 
 from chaos.cluster import Cluster
 from chaos.disk import Disk, damage
+from chaos.plan import COLD_SCORER
 from chaos.process import Process
 from stream_learner.errors import BrokerUnreachable, DiskFull, Fenced, RetryLater, StateInUse
 from tests.e2e.configuration import Tree
@@ -31,6 +32,7 @@ LISTENER_OF = {
     "standby": "STANDBY",
     "scorer-0": "SCORER",
     "scorer-1": "SCORER",
+    COLD_SCORER: "SCORER",
 }
 CLIENT = {
     "broker.address.family": "v4",
@@ -51,6 +53,7 @@ class Slot:
 
     name: str
     command: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: Process | None = None
     start_s: float | None = 0.0
     starts: int = 0
@@ -144,7 +147,7 @@ class Fleet:
         slot.log_files.append(log_file)
         if slot.name.startswith("scorer"):
             self._write_task(slot)
-        slot.process = Process(slot.command, log_file)
+        slot.process = Process(slot.command, log_file, slot.environment)
         return slot.process
 
     def _write_task(self, slot: Slot) -> None:
@@ -155,16 +158,22 @@ class Fleet:
         task["out"] = str(self.witness_file(slot.name, slot.starts))
         Path(slot.command[-1]).write_text(json.dumps(task), encoding="utf-8")
 
-    def prepare_scorer(self, name: str, keys: list[int]) -> None:
-        """Set what a witness in this slot follows, and what it asks for."""
+    def prepare_scorer(self, name: str, keys: list[int], **options: Any) -> None:
+        """Set what a witness in this slot follows, and what it asks for. options: further ones of its task."""
         self.keys = keys
         kafka = {
             "bootstrap.servers": self._cluster.address(LISTENER_OF[name]),
             "broker.address.family": "v4",
             "reconnect.backoff.max.ms": 500,
         }
-        task = {"model": self.site.model, "kafka": kafka, "keys": keys}
+        task = {"model": self.site.model, "kafka": kafka, "keys": keys, **options}
         (self._folder / f"{name}.base").write_text(json.dumps(task), encoding="utf-8")
+
+    def add_cold_scorer(self, name: str) -> None:
+        """Add a witness that finds no compiled kernel, keeps a copy, and is asked by four threads while it starts."""
+        cache, state = self._folder / f"{name}.kernels", self._folder / f"{name}.state"
+        self.prepare_scorer(name, self.keys, threads=4, state_dir=str(state))
+        self.add(name).environment = {"NUMBA_CACHE_DIR": str(cache)}
 
     def _note_end(self, slot: Slot) -> None:
         process = slot.process
@@ -226,6 +235,11 @@ class Fleet:
             self._twins.remove(twin)
         if twin.process is not None:
             twin.process.kill()
+
+    @property
+    def scorers(self) -> list[str]:
+        """The slots of witnesses."""
+        return [name for name in self.slots if name.startswith("scorer")]
 
     def hang(self, name: str) -> None:
         """Stop the process of a slot with SIGSTOP."""
