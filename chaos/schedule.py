@@ -19,7 +19,7 @@ from chaos.cluster import Cluster
 from chaos.disk import Disk
 from chaos.fleet import Fleet
 from chaos.gather import keys_of, last_version, verdict
-from chaos.phases import AimedKill
+from chaos.phases import READY, AimedKill, since_s
 from chaos.plan import KILLS, LEARNERS, SCORERS, Fault, Plan, Step
 from chaos.process import Process
 from chaos.proxy import Mode
@@ -38,8 +38,9 @@ PATIENCE_S = 600.0
 LOOK_AHEAD = 7
 SIDE_BY_SIDE = 4
 KEPT_CLIENTS = "credentials have changed and cannot be used, the ones before stay"
-NO_CLIENT = "no files for new clients, the old ones went on"
-"""How often CREDENTIALS was seen to bite: the process said so."""
+RENEWED_CLIENTS = "credentials have changed: clients are made anew"
+NO_CLIENT = "no files for new clients: the old ones went on, then were renewed"
+"""How often CREDENTIALS was seen to bite: the process said both."""
 NETWORK = {Fault.CUT: Mode.CUT, Fault.STALL: Mode.STALL, Fault.MUTE: Mode.MUTE}
 LEARNER = {"checkpoint_interval": "1s", "copy_interval": "500ms", "min_free": "4MiB", "lease_timeout": "1500ms"}
 SECTIONS: dict[str, Any] = {
@@ -139,7 +140,7 @@ class _Run:
                 waiting.remove(step)
                 self._do(step)
                 next_s = time.monotonic() + step.after_s
-        self._wait(lambda: not self._without_files, "a process without files says that it goes on with its clients")
+        self._wait(lambda: not self._without_files, "a process that had no files renews its clients")
 
     def _something_to_do(self, waiting: list[Step], next_s: float) -> bool:
         due = any(aimed.is_due() for aimed in self._aimed_kills)
@@ -257,12 +258,12 @@ class _Run:
         return give_back
 
     def _change_credentials(self, step: Step) -> None:
-        """Change a secret once the process joins, and leave it no files for new clients until it has said so."""
+        """Change a secret once the process reads, and leave it no files for new clients until it has said so."""
         process = self._fleet.slots[step.slot].process
         self._without_files.add(step.slot)
         if not self._feeding:
             return
-        if process is None or process.seen_s("assigned") is None:  # one that starts could not load the program
+        if process is None or since_s(process, READY["joiner"]) is None:  # one that starts could not load the program
             self._later(LOOK_S, partial(self._change_credentials, step))
             return
         self._fleet.change_secret(step.slot)
@@ -270,14 +271,16 @@ class _Run:
         self._later(step.lasts_s, partial(self._give_files_back, step.slot, process))
 
     def _give_files_back(self, slot: str, process: Process) -> None:
-        """Do so once the process has said that it goes on with the clients that it has, or has ended."""
-        bites = KEPT_CLIENTS in process.log
-        if self._feeding and process.alive and not bites:
+        """Do so once the process has said that it goes on with its clients; then wait until it has new ones."""
+        kept, renewed = KEPT_CLIENTS in process.log, RENEWED_CLIENTS in process.log
+        over = renewed or not (process.alive and self._feeding)
+        if kept or over:
+            process.free_files()
+        if over:
+            self._without_files.discard(slot)
+            self._result.faults[NO_CLIENT] += kept and renewed
+        else:
             self._later(LOOK_S, partial(self._give_files_back, slot, process))
-            return
-        process.free_files()
-        self._without_files.discard(slot)
-        self._result.faults[NO_CLIENT] += bites
 
     def _start_cold_scorer(self, step: Step) -> None:
         """It is asked while it starts, must come to the last version, and gives the answers of any scorer."""
