@@ -21,6 +21,7 @@ from tests.kafka_broker.broker import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+FILES_LEFT = 8
 
 
 class Process:
@@ -83,12 +84,12 @@ class Process:
             return False
 
     def limit_files(self) -> None:
-        """Let it open two files more than it has open now: enough for a look at a secret, too few for a client."""
+        """Let it open a few files more than it has open now: enough for a look at a secret, too few for a client."""
         with suppress(OSError):  # it has just ended
             used = {int(link.name) for link in _links(self.pid)}
             free = next(number for number in itertools.count() if number not in used)
             _, most = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
-            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (free + 2, most))
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (free + FILES_LEFT, most))
 
     def free_files(self) -> None:
         """End `limit_files`."""
