@@ -26,6 +26,7 @@ ATTEMPTS = 5
 PAUSE_S = 0.3
 THREADS, FILES = 8, 16
 """More than librdkafka starts and opens while it makes a client and connects it to a few brokers."""
+NO_ROOM = "Raise the limit of threads or of open files of this process, or of its container, if it does not pass."
 
 
 def new_client(kind: Callable[..., T], properties: dict[str, Any]) -> T:
@@ -63,7 +64,7 @@ def require_room() -> None:
         for _ in range(FILES):
             files.append(os.open(os.devnull, os.O_RDONLY))
     except (OSError, RuntimeError) as error:  # Python raises RuntimeError for a thread that does not start
-        raise RetryLater(f"kafka: a client cannot be made now: {error}") from error
+        raise RetryLater(f"kafka: a client cannot be made now: {error}", action=NO_ROOM) from error
     finally:
         end.set()
         for thread in threads:
