@@ -186,8 +186,7 @@ class Fleet:
             slot.start_s = time.monotonic() + START_AGAIN_S
         found_no_room = code == DiskFull.exit_code and self._disk.was_full_since(process.started_s)
         if code not in MAY_END_WITH and not found_no_room:
-            lines = process.last_lines(3 if code is None or code >= 0 else 60)  # of a signal, the stacks
-            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{lines}")
+            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{_last_words(process)}")
 
     def kill(self, name: str, start_after_s: float) -> bool:
         """Kill a process with kill -9, and plan its restart. Returns whether it was running."""
@@ -220,7 +219,7 @@ class Fleet:
                 and (code := process.wait(STOP_S)) not in may_end_with[name]
             ):
                 process.kill()
-                self.ended.append(f"{name} told to stop ended with {code}:\n{process.last_lines(3)}")
+                self.ended.append(f"{name} told to stop ended with {code}:\n{_last_words(process)}")
 
     def start_twin(self, name: str, **changes: Tree) -> Slot:
         """Start a second process of a slot."""
@@ -303,3 +302,8 @@ class Fleet:
         for slot in [*self.slots.values(), *self._twins]:
             if slot.process is not None:
                 slot.process.kill()
+
+
+def _last_words(process: Process) -> str:
+    """The end of its log: of a process that a signal has ended, the stacks of its threads."""
+    return process.last_lines(60 if (process.exit_code or 0) < 0 else 3)
