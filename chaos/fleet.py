@@ -18,6 +18,7 @@ from typing import Any
 
 from chaos.cluster import Cluster
 from chaos.disk import Disk, damage
+from chaos.plan import COLD_SCORER
 from chaos.process import Process
 from stream_learner.errors import BrokerUnreachable, DiskFull, Fenced, RetryLater, StateInUse
 from tests.e2e.configuration import Tree
@@ -31,6 +32,7 @@ LISTENER_OF = {
     "standby": "STANDBY",
     "scorer-0": "SCORER",
     "scorer-1": "SCORER",
+    COLD_SCORER: "SCORER",
 }
 CLIENT = {
     "broker.address.family": "v4",
@@ -51,6 +53,7 @@ class Slot:
 
     name: str
     command: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: Process | None = None
     start_s: float | None = 0.0
     starts: int = 0
@@ -144,7 +147,7 @@ class Fleet:
         slot.log_files.append(log_file)
         if slot.name.startswith("scorer"):
             self._write_task(slot)
-        slot.process = Process(slot.command, log_file)
+        slot.process = Process(slot.command, log_file, slot.environment)
         return slot.process
 
     def _write_task(self, slot: Slot) -> None:
@@ -155,16 +158,22 @@ class Fleet:
         task["out"] = str(self.witness_file(slot.name, slot.starts))
         Path(slot.command[-1]).write_text(json.dumps(task), encoding="utf-8")
 
-    def prepare_scorer(self, name: str, keys: list[int]) -> None:
-        """Set what a witness in this slot follows, and what it asks for."""
+    def prepare_scorer(self, name: str, keys: list[int], **options: Any) -> None:
+        """Set what a witness in this slot follows, and what it asks for. options: further ones of its task."""
         self.keys = keys
         kafka = {
             "bootstrap.servers": self._cluster.address(LISTENER_OF[name]),
             "broker.address.family": "v4",
             "reconnect.backoff.max.ms": 500,
         }
-        task = {"model": self.site.model, "kafka": kafka, "keys": keys}
+        task = {"model": self.site.model, "kafka": kafka, "keys": keys, **options}
         (self._folder / f"{name}.base").write_text(json.dumps(task), encoding="utf-8")
+
+    def add_cold_scorer(self, name: str) -> None:
+        """Add a witness that finds no compiled kernel, keeps a copy, and is asked by four threads while it starts."""
+        cache, state = self._folder / f"{name}.kernels", self._folder / f"{name}.state"
+        self.prepare_scorer(name, self.keys, threads=4, state_dir=str(state))
+        self.add(name).environment = {"NUMBA_CACHE_DIR": str(cache)}
 
     def _note_end(self, slot: Slot) -> None:
         process = slot.process
@@ -177,8 +186,7 @@ class Fleet:
             slot.start_s = time.monotonic() + START_AGAIN_S
         found_no_room = code == DiskFull.exit_code and self._disk.was_full_since(process.started_s)
         if code not in MAY_END_WITH and not found_no_room:
-            lines = process.last_lines(3 if code is None or code >= 0 else 60)  # of a signal, the stacks
-            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{lines}")
+            self.ended.append(f"{slot.name} ended by itself with exit code {code}:\n{_last_words(process)}")
 
     def kill(self, name: str, start_after_s: float) -> bool:
         """Kill a process with kill -9, and plan its restart. Returns whether it was running."""
@@ -211,7 +219,7 @@ class Fleet:
                 and (code := process.wait(STOP_S)) not in may_end_with[name]
             ):
                 process.kill()
-                self.ended.append(f"{name} told to stop ended with {code}:\n{process.last_lines(3)}")
+                self.ended.append(f"{name} told to stop ended with {code}:\n{_last_words(process)}")
 
     def start_twin(self, name: str, **changes: Tree) -> Slot:
         """Start a second process of a slot."""
@@ -226,6 +234,11 @@ class Fleet:
             self._twins.remove(twin)
         if twin.process is not None:
             twin.process.kill()
+
+    @property
+    def scorers(self) -> list[str]:
+        """The slots of witnesses."""
+        return [name for name in self.slots if name.startswith("scorer")]
 
     def hang(self, name: str) -> None:
         """Stop the process of a slot with SIGSTOP."""
@@ -289,3 +302,8 @@ class Fleet:
         for slot in [*self.slots.values(), *self._twins]:
             if slot.process is not None:
                 slot.process.kill()
+
+
+def _last_words(process: Process) -> str:
+    """The end of its log: of a process that a signal has ended, the stacks of its threads."""
+    return process.last_lines(60 if (process.exit_code or 0) < 0 else 3)

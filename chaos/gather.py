@@ -12,7 +12,6 @@ from itertools import chain
 
 from chaos import check
 from chaos.fleet import Fleet
-from chaos.plan import SCORERS
 from chaos.result import Result
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.marks import Mark
@@ -153,7 +152,7 @@ def _scorer_differences(site: Site, fleet: Fleet, examples: list[loop.Example], 
     answers: list[check.AnswerSeen] = []
     problems: list[str] = []
     last = site.last_tick()
-    for name in SCORERS:
+    for name in fleet.scorers:
         of_slot: list[check.ReplicaSeen] = []
         for file in fleet.witnessed(name):
             seen, asked = check.parse_witness(name, file.read_text(encoding="utf-8"))

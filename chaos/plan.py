@@ -12,6 +12,7 @@ JOINERS = ("joiner-0", "joiner-1")
 SCORERS = ("scorer-0", "scorer-1")
 SLOTS = (*JOINERS, "learner", *SCORERS)
 STANDBY = "standby"
+COLD_SCORER = "scorer-2"
 LEARNERS = ("alone", "beside a standby", "two standbys")
 """The ways to run learners: alone, beside a standby, or two standbys."""
 BY_LOG_TIME = ("everything", "traffic", "disorder", "duplicates", "late_and_orphans", "edges", "bad_records", "rich")
@@ -37,7 +38,7 @@ SHARE_OF_KILLS = {"joiner-0": 3, "joiner-1": 3, "learner": 6, STANDBY: 3, "score
 
 
 class Fault(Enum):
-    """The kinds of faults. All but KILL are undone at the end of the schedule, most after `lasts_s`."""
+    """The kinds of faults. Most are undone after `lasts_s`, all but KILL and COLD_SCORER at the end of the schedule."""
 
     KILL = "kill -9"
     LOSE_STATE = "state directory lost"
@@ -56,6 +57,7 @@ class Fault(Enum):
     DISK_FULL = "disk full"
     LEADERS = "leaders taken and given back"
     CREDENTIALS = "credentials changed, no files left"
+    COLD_SCORER = "scorer started cold by four threads"
 
 
 KILLS = (Fault.KILL, Fault.LOSE_STATE, Fault.DAMAGE_STATE)
@@ -195,8 +197,9 @@ def _others(rng: random.Random, number: int, learners: str) -> Iterator[Step]:
     nodes = (node, node % 3 + 1) if big is Fault.TWO_BROKERS else (node,)
     yield Step(big, "", _pause(rng), rng.uniform(0.5, 4.0), nodes=() if big is Fault.CONTROLLER else nodes)
     yield Step(Fault.LEADERS, "", _pause(rng), rng.uniform(0.5, 2.0), nodes=(node % 3 + 1,))
-    # A role looks at its files every two seconds, and twice before it makes its clients anew.
-    yield Step(Fault.CREDENTIALS, rng.choice(JOINERS), _pause(rng), rng.uniform(5.0, 7.0))
+    yield Step(Fault.CREDENTIALS, rng.choice(JOINERS), _pause(rng), rng.uniform(0.0, 2.0))
+    if number % 2 == 1:
+        yield Step(Fault.COLD_SCORER, COLD_SCORER, _pause(rng), 0.0)
 
 
 def _pause(rng: random.Random) -> float:

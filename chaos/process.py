@@ -5,13 +5,14 @@ Only processes started here are touched, and none is left behind.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from typing import Any
 from tests.kafka_broker.broker import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+FILES_LEFT = 8
 
 
 class Process:
     """A process in a session of its own, which the kernel kills with this one. Its log holds its output."""
 
-    def __init__(self, command: Sequence[str], log_file: Path) -> None:
+    def __init__(self, command: Sequence[str], log_file: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log_file = log_file
         self.started_s = time.monotonic()
         self.hung = False
@@ -34,7 +37,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
+                env={**os.environ, **ENVIRONMENT, **(environment or {})},
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
@@ -81,11 +84,12 @@ class Process:
             return False
 
     def limit_files(self) -> None:
-        """Let it open hardly any file more than it has open now."""
+        """Let it open a few files more than it has open now: enough for a look at a secret, too few for a client."""
         with suppress(OSError):  # it has just ended
-            highest = max(int(link.name) for link in _links(self.pid))
+            used = {int(link.name) for link in _links(self.pid)}
+            free = next(number for number in itertools.count() if number not in used)
             _, most = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
-            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (highest + 3, most))
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (free + FILES_LEFT, most))
 
     def free_files(self) -> None:
         """End `limit_files`."""

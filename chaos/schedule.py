@@ -19,8 +19,9 @@ from chaos.cluster import Cluster
 from chaos.disk import Disk
 from chaos.fleet import Fleet
 from chaos.gather import keys_of, last_version, verdict
-from chaos.phases import AimedKill
+from chaos.phases import READY, AimedKill, since_s
 from chaos.plan import KILLS, LEARNERS, SCORERS, Fault, Plan, Step
+from chaos.process import Process
 from chaos.proxy import Mode
 from chaos.result import Result
 from chaos.sender import TrafficSender
@@ -36,6 +37,10 @@ QUIET_SHARE, QUIET_S = 0.3, 4.0
 PATIENCE_S = 600.0
 LOOK_AHEAD = 7
 SIDE_BY_SIDE = 4
+KEPT_CLIENTS = "credentials have changed and cannot be used, the ones before stay"
+RENEWED_CLIENTS = "credentials have changed: clients are made anew"
+NO_CLIENT = "no files for new clients: the old ones went on, then were renewed"
+"""How often CREDENTIALS was seen to bite: the process said both."""
 NETWORK = {Fault.CUT: Mode.CUT, Fault.STALL: Mode.STALL, Fault.MUTE: Mode.MUTE}
 LEARNER = {"checkpoint_interval": "1s", "copy_interval": "500ms", "min_free": "4MiB", "lease_timeout": "1500ms"}
 SECTIONS: dict[str, Any] = {
@@ -112,6 +117,7 @@ class _Run:
         self._rng = random.Random(f"{plan.seed}/{plan.number}/damage")
         self._began_s = time.monotonic()
         self._aimed_kills: list[AimedKill] = []
+        self._without_files: set[str] = set()
         self._done = 0
         self._feeding = True
         self._healed_s = 0.0
@@ -134,6 +140,7 @@ class _Run:
                 waiting.remove(step)
                 self._do(step)
                 next_s = time.monotonic() + step.after_s
+        self._wait(lambda: not self._without_files, "a process that had no files renews its clients")
 
     def _something_to_do(self, waiting: list[Step], next_s: float) -> bool:
         due = any(aimed.is_due() for aimed in self._aimed_kills)
@@ -141,7 +148,7 @@ class _Run:
 
     def _next_of(self, waiting: list[Step]) -> Step | None:
         """The first of the next few steps that can be done now; steps of one slot keep their order."""
-        busy = {aimed.step.slot for aimed in self._aimed_kills}
+        busy = {aimed.step.slot for aimed in self._aimed_kills} | self._without_files
         for step in waiting[:LOOK_AHEAD]:
             if step.slot not in busy and not (step.fault in KILLS and len(self._aimed_kills) >= SIDE_BY_SIDE):
                 return step
@@ -174,6 +181,7 @@ class _Run:
             Fault.BROKER_HANGS: self._hang_broker,
             Fault.LEADERS: self._take_leaders,
             Fault.CREDENTIALS: self._change_credentials,
+            Fault.COLD_SCORER: self._start_cold_scorer,
         }
         end = self._cut(step) if step.fault in NETWORK else begin[step.fault](step)
         if end is not None:
@@ -249,14 +257,34 @@ class _Run:
 
         return give_back
 
-    def _change_credentials(self, step: Step) -> Callable[[], None] | None:
-        """Change a secret, and leave a process that joins no files for the clients that it makes anew."""
-        self._fleet.change_secret(step.slot)
+    def _change_credentials(self, step: Step) -> None:
+        """Change a secret once the process reads, and leave it no files for new clients until it has said so."""
         process = self._fleet.slots[step.slot].process
-        if process is None or process.seen_s("assigned") is None:  # one that starts could not load the program
-            return None
+        self._without_files.add(step.slot)
+        if not self._feeding:
+            return
+        if process is None or since_s(process, READY["joiner"]) is None:  # one that starts could not load the program
+            self._later(LOOK_S, partial(self._change_credentials, step))
+            return
+        self._fleet.change_secret(step.slot)
         process.limit_files()
-        return process.free_files
+        self._later(step.lasts_s, partial(self._give_files_back, step.slot, process))
+
+    def _give_files_back(self, slot: str, process: Process) -> None:
+        """Do so once the process has said that it goes on with its clients; then wait until it has new ones."""
+        kept, renewed = KEPT_CLIENTS in process.log, RENEWED_CLIENTS in process.log
+        over = renewed or not (process.alive and self._feeding)
+        if kept or over:
+            process.free_files()
+        if over:
+            self._without_files.discard(slot)
+            self._result.faults[NO_CLIENT] += kept and renewed
+        else:
+            self._later(LOOK_S, partial(self._give_files_back, slot, process))
+
+    def _start_cold_scorer(self, step: Step) -> None:
+        """It is asked while it starts, must come to the last version, and gives the answers of any scorer."""
+        self._fleet.add_cold_scorer(step.slot)
 
     def come_to_an_end(self) -> None:
         """Undo all faults, send the rest, wait until all of it is learned and served; then stop all roles."""
@@ -267,7 +295,7 @@ class _Run:
         else:
             self._wait(self._site.closed, self._missing_ticks)
         last = self._site.last_tick()
-        for name in SCORERS:
+        for name in self._fleet.scorers:
             self._wait(partial(self._serves, name, last), f"{name} at version {last}")
         self._fleet.stop_all(list(self._fleet.slots))
 
@@ -275,10 +303,10 @@ class _Run:
         return last_version(self._fleet, name) >= version
 
     def _end_faults(self) -> None:
+        self._feeding = False
         for _, _, end in sorted(self._agenda, key=lambda entry: entry[:2]):
             end()
         self._agenda.clear()
-        self._feeding = False
         self._disk.free()
         self._cluster.heal()
         self._fleet.heal()

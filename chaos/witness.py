@@ -11,20 +11,25 @@ import json
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
-from stream_learner.errors import StreamLearnerError
+from stream_learner.errors import NotReady, StreamLearnerError
 from stream_learner.roles.scorer.scorer import Scorer
 
 ASK_EVERY_S = 0.02
+COPY_EVERY_MS = 1_000
 
 
 class Witness:
-    """Follows a model with the library's `Scorer`. Two threads use it: the one that applies versions, and a reader."""
+    """Follows a model with the library's `Scorer`. The thread that applies versions uses it, and readers, which begin
+    to ask before it starts.
+    """
 
     def __init__(self, task: dict[str, Any], out: IO[str]) -> None:
         self._keys = np.array(task["keys"], np.uint64)
@@ -32,8 +37,14 @@ class Witness:
         self._writing = threading.Lock()
         self._answers: dict[int, set[bytes]] = {}
         self._stop = threading.Event()
+        self._threads = int(task.get("threads", 1))
         self.scorer = Scorer(
-            model=task["model"], kafka=task["kafka"], stale_after_ms=None, on_version=self._note_version
+            model=task["model"],
+            kafka=task["kafka"],
+            stale_after_ms=None,
+            state_dir=task.get("state_dir"),
+            copy_every_ms=COPY_EVERY_MS,
+            on_version=self._note_version,
         )
 
     def _note_version(self, version: int) -> None:
@@ -52,16 +63,31 @@ class Witness:
 
     def run(self) -> None:
         """Ask again and again until told to stop."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            readers = [pool.submit(self._keep_asking) for _ in range(self._threads)]
+            try:
+                self._follow()
+            finally:
+                self._stop.set()
+        for reader in readers:
+            reader.result()
+
+    def _follow(self) -> None:
+        ready = False
         with self.scorer:
             get_logger("witness").info("scorer_started")
-            ready = False
             while not self._stop.wait(ASK_EVERY_S):
-                if self.scorer.version < 0:
-                    continue
-                self._ask()
                 if not ready and self.scorer.ready:
                     ready = True
                     get_logger("witness").info("scorer_ready", version=self.scorer.version)
+
+    def _keep_asking(self) -> None:
+        try:
+            while not self._stop.wait(ASK_EVERY_S):
+                with suppress(NotReady):
+                    self._ask()
+        finally:
+            self._stop.set()  # after an error, so that it ends the process
 
     def _ask(self) -> None:
         count = len(self._keys)

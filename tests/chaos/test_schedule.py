@@ -13,7 +13,7 @@ import pytest
 from chaos.cluster import Cluster
 from chaos.plan import LEARNERS, Fault, Plan, Step, plan_of
 from chaos.proxy import Mode
-from chaos.schedule import run_schedule
+from chaos.schedule import NO_CLIENT, run_schedule
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.core.warmup import compile_kernels
 from tests.waiting import patience, wait_until
@@ -74,6 +74,7 @@ def test_a_short_schedule_ends_with_the_same_bits(cluster: Cluster, tmp_path: Pa
     assert len(result.kills) == KILLS
     assert result.versions > 0
     assert result.records > 600
+    assert result.faults[NO_CLIENT] == 1
 
 
 @pytest.mark.thorough

@@ -67,6 +67,7 @@ What each error means
     -------------------------------------------------  --------------------  ------------------------------------
     no connection, no answer in time                   BrokerUnreachable     the role waits and tries again
     no leader, a rebalance, too few replicas, quotas   RetryLater            the role waits and tries again
+    (nothing: no threads or files left for a client)   RetryLater            the client that is there goes on
     a right is missing                                 NotAuthorised         stop: an operator grants it
     credentials or a certificate are refused           AuthenticationFailed  stop
     the topic or partition does not exist              TopicMissing          stop

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -109,8 +110,9 @@ class Admin:
         self.offsets = OffsetQueries(settings, request_timeout_s=request_timeout_s)
 
     def _connect(self) -> None:
-        self._credentials = self._settings.credentials_version()
+        version = self._settings.credentials_version()
         self._admin = new_client(AdminClient, self._settings.admin(error_cb=self._reports))
+        self._credentials = version
 
     def describe(self, topics: Iterable[str], *, with_configs: bool = False) -> dict[str, TopicInfo]:
         """The topics that exist, by name.
@@ -185,7 +187,8 @@ class Admin:
     def ask(self, names: list[str]) -> PendingAnswers[str, TopicDescription]:
         """Ask for descriptions without waiting; `described` takes the answers. Not on the mock cluster."""
         if self._settings.credentials_version() != self._credentials:
-            self._connect()
+            with suppress(RetryLater):  # then the client that is there goes on
+                self._connect()
         self._admin.poll(0)
         return self._begin(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
 

@@ -6,6 +6,8 @@ secrets, so they are not kept.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,19 +19,23 @@ from confluent_kafka.admin import AdminClient
 
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.faults import kafka_error
-from stream_learner.errors import ConfigError
+from stream_learner.errors import ConfigError, RetryLater
 
 T = TypeVar("T")
 ATTEMPTS = 5
 PAUSE_S = 0.3
+THREADS, FILES = 8, 16
+"""More than librdkafka starts and opens while it makes a client and connects it to a few brokers."""
+NO_ROOM = "Raise the limit of threads or of open files of this process, or of its container, if it does not pass."
 
 
 def new_client(kind: Callable[..., T], properties: dict[str, Any]) -> T:
     """Make a client with these properties; it logs to `client_log.log`.
 
     Tries for a moment: certificate and key may be in the middle of being replaced, one file after the other. Raises
-    ConfigError with librdkafka's words if that does not help.
+    ConfigError with librdkafka's words if that does not help, and what `require_room` raises.
     """
+    require_room()
     for attempt in range(ATTEMPTS):
         try:
             return kind(properties, logger=log)
@@ -40,6 +46,31 @@ def new_client(kind: Callable[..., T], properties: dict[str, Any]) -> T:
                 raise ConfigError(f"kafka: a client cannot be made any more: {words.strip()}") from error
         time.sleep(PAUSE_S)
     raise AssertionError("unreachable")
+
+
+def require_room() -> None:
+    """Raise RetryLater if this process may not start the threads or open the files of one more client.
+
+    librdkafka (seen with 2.16.0) does not bear it where a thread cannot be started: a consumer ends the process by an
+    assertion or waits for good, an admin client ends it by a segmentation fault. Without files it makes a client that
+    cannot connect.
+    """
+    end, threads, files = threading.Event(), [], []
+    try:
+        for _ in range(THREADS):
+            thread = threading.Thread(target=end.wait, name="room-for-a-client")
+            thread.start()
+            threads.append(thread)
+        for _ in range(FILES):
+            files.append(os.open(os.devnull, os.O_RDONLY))
+    except (OSError, RuntimeError) as error:  # Python raises RuntimeError for a thread that does not start
+        raise RetryLater(f"kafka: a client cannot be made now: {error}", action=NO_ROOM) from error
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+        for file in files:
+            os.close(file)
 
 
 GRACE_S = 5.0

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.config.references import FromEnvironment, FromFile
-from stream_learner.errors import ConfigError
+from stream_learner.errors import ConfigError, RetryLater
 
 PERIOD_S = 2.0
 FILE_ENDINGS = (".location", ".keytab", "private.key.file", "jwt.template.file")
@@ -38,8 +38,8 @@ class Credentials:
     """The options of a client; values may be kept in files and variables. Thread-safe.
 
     A change counts once two looks, `period_s` apart, have found the same new files, and `refused` finds nothing wrong
-    with the new values. Until then the old values stay. Raises ConfigError if a file or a variable cannot be read at
-    the start.
+    with the new values. Until then the old values stay, and each look tries again: the process may have no files or
+    threads left for a while. Raises ConfigError if a file or a variable cannot be read at the start.
     """
 
     def __init__(
@@ -79,16 +79,18 @@ class Credentials:
     def _look(self) -> None:
         found = self._fingerprint()
         settled, self._pending = found == self._pending, found
-        if found == self._known or not settled or found == self._rejected:
+        if found == self._known or not settled:
             return
         try:
             values = self._read()
             problems = self._refused(values)
-        except ConfigError as error:
+        except (ConfigError, RetryLater) as error:
             values, problems = {}, [error.message]
         if problems:
+            if found != self._rejected:
+                words = "; ".join(problems)
+                log.warning("credentials have changed and cannot be used, the ones before stay: %s", words)
             self._rejected = found
-            log.warning("credentials have changed and cannot be used, the ones before stay: %s", "; ".join(problems))
             return
         self._values, self._known = values, found
         self._version += 1

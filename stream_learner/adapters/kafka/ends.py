@@ -27,7 +27,7 @@ from stream_learner.adapters.kafka.clients import answered, new_client
 from stream_learner.adapters.kafka.faults import MISSING, Operation, Reports, fault, kafka_error
 from stream_learner.adapters.kafka.reader_pool import READ_COMMITTED, READ_UNCOMMITTED
 from stream_learner.adapters.kafka.settings import KafkaSettings
-from stream_learner.errors import BrokenInvariant, Stop, StreamLearnerError
+from stream_learner.errors import BrokenInvariant, RetryLater, Stop, StreamLearnerError
 
 REQUEST_TIMEOUT_S = 5.0
 LEADERS_TIMEOUT_S = 1.0
@@ -70,12 +70,11 @@ class OffsetQueries:
 
     def _client(self, isolation: str) -> Consumer:
         version = self._settings.credentials_version()
-        if version != self._credentials:
-            self._clients, self._credentials = {}, version
-        clients = self._clients
+        clients = self._clients if version == self._credentials else {}
         if isolation not in clients:
             properties = self._settings.consumer(isolation__level=isolation, error_cb=self._reports)
             clients[isolation] = new_client(Consumer, properties)
+        self._clients, self._credentials = clients, version
         client = clients[isolation]
         client.consume(REPORTS, 0)  # takes librdkafka's log lines and reports, which would pile up
         return client
@@ -295,7 +294,7 @@ class EndWatch:
             try:
                 self.ask()
                 self._told()
-            except KafkaException as error:
+            except (KafkaException, RetryLater) as error:
                 log.info("no ends of partitions: %s", error)
             except Exception as error:  # noqa: BLE001 -- a defect; `check` raises it in the role's thread
                 self._defect = BrokenInvariant(f"asking for the ends failed: {type(error).__name__}: {error}")

@@ -106,12 +106,11 @@ class Membership:
         self._failure: StreamLearnerError | None = None
         self._final: Fenced | None = None
         self._static = {"group__instance__id": instance_id} if instance_id else {}
-        self._join()
+        self._join(self._settings.credentials_version(), self._new_member())
 
-    def _join(self) -> None:
-        self._credentials = self._settings.credentials_version()
+    def _new_member(self) -> Consumer:
         heartbeat_ms = self._settings.get("heartbeat.interval.ms", str(int(min(3.0, self._keep_s / 3) * 1000)))
-        self._consumer = new_client(
+        return new_client(
             Consumer,
             self._settings.consumer(
                 client__id=self._settings.client_id("member"),
@@ -123,6 +122,9 @@ class Membership:
                 **self._static,
             ),
         )
+
+    def _join(self, version: int, member: Consumer) -> None:
+        self._credentials, self._consumer = version, member
         self._consumer.subscribe(
             [self.impressions, self.clicks],
             on_assign=self._on_assign,
@@ -132,10 +134,11 @@ class Membership:
 
     def _join_anew(self) -> None:
         """Leave, and join with the credentials that are on disk now. For the partitions this is a rebalance."""
+        version, member = self._settings.credentials_version(), self._new_member()
         self._consumer.close()
         self._in_doubt_since_s = self._clock_s()
         self._given = self._failure = None
-        self._join()
+        self._join(version, member)
 
     def poll(self, timeout_s: float = 0.0) -> list[Event]:
         """The changes since the last call, in order. Waits at most `timeout_s` for one.

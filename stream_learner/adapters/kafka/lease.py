@@ -22,6 +22,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as NoAnswerInTime
+from contextlib import suppress
 from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -30,7 +31,7 @@ from confluent_kafka.admin import AdminClient
 from stream_learner.adapters.kafka.clients import new_client
 from stream_learner.adapters.kafka.faults import LATER, MISSING, TRIMMED, UNREACHABLE, fault, refuses_certificate
 from stream_learner.adapters.kafka.settings import KafkaSettings
-from stream_learner.errors import ConfigError, Fenced, StreamLearnerError
+from stream_learner.errors import ConfigError, Fenced, RetryLater, StreamLearnerError
 
 HEARTBEAT_MS = 500
 MAX_SILENCE_MS = 60_000
@@ -70,12 +71,11 @@ class Lease:
         self._slept_s: tuple[float, float] | None = None
         self._operation = settings.operation("hold the lease", topic, group=settings.group, right="Read")
         self._failure: StreamLearnerError | None = None
-        self._join()
+        self._join(self._settings.credentials_version(), self._new_member())
 
-    def _join(self) -> None:
-        self._credentials = self._settings.credentials_version()
+    def _new_member(self) -> Consumer:
         who = f"lease-{self._name}-{socket.gethostname()}-{os.getpid()}"
-        self._consumer = new_client(
+        return new_client(
             Consumer,
             self._settings.consumer(
                 client__id=self._settings.client_id(who),
@@ -90,6 +90,9 @@ class Lease:
                 error_cb=self._on_error,
             ),
         )
+
+    def _join(self, version: int, member: Consumer) -> None:
+        self._credentials, self._consumer = version, member
         self._consumer.subscribe(
             [self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -101,7 +104,8 @@ class Lease:
         AssignmentRefused where others than this program are in the group.
         """
         if self._settings.credentials_version() != self._credentials:
-            self._join_anew()
+            with suppress(RetryLater):  # then the client that is there goes on
+                self._join_anew()
         self._note_silence()
         try:
             message = self._consumer.poll(0.0)
@@ -132,9 +136,10 @@ class Lease:
 
     def _join_anew(self) -> None:
         """Give up the lease, and join with the credentials that are on disk now. Another member may get the lease."""
+        version, member = self._settings.credentials_version(), self._new_member()
         self._consumer.close()
         self.held = self.elsewhere = False
-        self._join()
+        self._join(version, member)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Assign the partition with a position, so that none is looked up, and pause it, so that nothing is read."""
@@ -195,7 +200,7 @@ def holder_of(settings: KafkaSettings, topic: str) -> str:
         admin = new_client(AdminClient, settings.admin())
         answer = admin.describe_consumer_groups([settings.group], request_timeout=ASK_TIMEOUT_S)[settings.group]
         members = answer.result(ASK_TIMEOUT_S).members
-    except (KafkaException, NoAnswerInTime, ConfigError):
+    except (KafkaException, NoAnswerInTime, ConfigError, RetryLater):
         return ""
     for member in members:
         if any(held.topic == topic for held in (member.assignment.topic_partitions if member.assignment else ())):

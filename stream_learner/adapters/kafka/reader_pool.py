@@ -168,7 +168,7 @@ class ReaderPool:
     def renew_if_outdated(self) -> None:
         """If the credentials have changed, make a new consumer and go on at the positions.
 
-        Raises ConfigError if none can be made; the old one goes on then.
+        Raises ConfigError, or RetryLater for want of threads or files, if none can be made; the old one stays then.
         """
         if self.settings.credentials_version() == self._credentials:
             return

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from stream_learner.adapters.kafka.client_log import log
+from stream_learner.adapters.kafka.clients import require_room
 from stream_learner.adapters.kafka.credentials import Credentials, subject_of, text_of
 from stream_learner.adapters.kafka.diagnosis import diagnosis
 from stream_learner.adapters.kafka.faults import Operation
@@ -46,7 +47,8 @@ class KafkaSettings:
     outside the group must name one.
 
     Raises ConfigError with one problem per property: those in `OURS`, those in `FIXED` with another value, callbacks,
-    and what librdkafka does not know or accept. Making an instance takes some milliseconds.
+    and what librdkafka does not know or accept. Raises RetryLater where the process has no threads or files left for a
+    client. Making an instance takes some milliseconds.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, group: str = DEFAULT_GROUP) -> None:
@@ -153,6 +155,7 @@ class KafkaSettings:
 
     def _refused_by_library(self, values: Mapping[str, str]) -> list[str]:
         """The properties that librdkafka refuses, found out with clients that connect to nothing."""
+        require_room()
         offline = {"bootstrap.servers": "", "log_level": "0"}
         try:
             Consumer({**self.consumer(), **_without(PRODUCER_ONLY, values), **offline}, logger=log).close()

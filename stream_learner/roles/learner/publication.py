@@ -167,8 +167,11 @@ class Publication:
     def _renew_if_outdated(self, tick: int) -> None:
         """Begin again at step 1 with the credentials on disk, if they have changed; this fences the old publisher."""
         if self._publisher.outdated:
-            self._publisher.close()
-            self._publisher = self._new_publisher(self._settings, self._publisher.transactional_id)
+            before, self._publisher = (
+                self._publisher,
+                self._new_publisher(self._settings, self._publisher.transactional_id),
+            )
+            before.close()
             self._begun = False
         if not self._begun:
             self.begin()

@@ -142,7 +142,8 @@ def test_a_publication_without_an_outcome_is_settled_later_and_nobody_waits_long
 
 def test_records_wait_for_a_broker_in_their_order(broker: Broker, settings: KafkaSettings, topic: str) -> None:
     """Those appended before and while it is away have no result until it is back; then all are there once, in order."""
-    watch = TopicWatch(Admin(settings), Admin(settings).require([topic]).values(), period_s=0.2)
+    admin = Admin(settings)
+    watch = TopicWatch(admin, admin.require([topic]).values(), period_s=0.2)
     appender = Appender(settings, queue_bytes=4_000)
     appender.append(topic, 0, b"0")
     broker.nodes[0].kill()
