@@ -19,7 +19,7 @@ from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.marks import Mark
 from stream_learner.core.log.rule_w import Attempt
-from stream_learner.roles.joiner import brokers_clock, stream_clock, ticks
+from stream_learner.roles.joiner import stream_clock, ticks
 from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.partition_state import PartitionState
 from stream_learner.roles.joiner.stream_clock import StreamClock
@@ -135,11 +135,11 @@ def _no_bound_by_the_brokers() -> Any:
         fallback = None if kept is None or base is None else base - kept.lag
         return stream_clock._agreed(self.impressions, self.topics.impressions, fallback)
 
-    def now(self: StreamClock, m: int, base: int, impressions_seen: bool) -> int | None:
+    def now_ms(self: StreamClock, m: int, base: int, **rest: bool) -> int | None:
         offset, extra = self._lag_offset(base), self._extra()
         return None if offset is None else m + offset + min(extra or 0, 0) - self.rule.grace_ms
 
-    return [(StreamClock, "_lag_offset", lag_offset), (StreamClock, "_now", now)]
+    return [(StreamClock, "_lag_offset", lag_offset), (StreamClock, "now_ms", now_ms)]
 
 
 def _known_at_once() -> Any:
@@ -343,7 +343,7 @@ MUTATIONS = {
         (joiners, "CLOCK_STEPS_MS", (0,)),
         *_patient(),
     ],
-    "clock: one broker is believed": lambda: [(brokers_clock, "REPORTS", 1)],
+    "clock: one broker is believed": lambda: [(ticks, "REPORTS", 1)],
     "ticks: half pace is ignored": lambda: [(ticks, "HALF_PACE", 0)],
     "ticks: a joiner without a clock goes on": lambda: [(Ticks, "_passed", _next_at_once())],
     "marks: the tick is taken for W": lambda: [(Attempt, "stamp", _w_of_the_tick())],

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulation import joiners, process
-from simulation.process import Process
+from simulation.kafka import Log
+from simulation.process import LOG, Process
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt, Verdict
@@ -63,6 +64,32 @@ def _no_empty_log(self: LogTail, hint: Hint | None, earliest: int, end: int) -> 
 def _same_attempt(self: Process) -> int:
     self.world.note_writer(self, 77 + self.instance)
     return 77 + self.instance
+
+
+def _hint_as_before() -> Any:
+    """The hint from before another's mark was found, and no part of the mutation: retention takes what lies before it.
+
+    In what is left the attempt that lost may have more marks than the one that won. With the hint that was learned this
+    harms nobody.
+    """
+    right = PartitionJoiner._decide
+
+    def decide(self: PartitionJoiner, attempt: Attempt) -> Iterator[bool]:
+        before = self.progress.hint
+        try:
+            yield from right(self, attempt)
+        except partition_module._OtherWriter:
+            learned, self.progress.hint = self.progress.hint, before
+            if learned is not None:
+                _log_of(self).trim(learned.read_from)
+            raise
+
+    return decide
+
+
+def _log_of(joiner: PartitionJoiner) -> Log:
+    process: Any = joiner._plan.settings
+    return process.logs[LOG, joiner.partition]
 
 
 def _forget_predecessor() -> Any:
@@ -202,6 +229,9 @@ MUTATIONS = {
     "rule W 4: dead letters are not waited for": lambda: [(PartitionJoiner, "_wait_for_dead_letters", _no_wait)],
     "rule W 4: dead letters are not written": lambda: [(AttemptWriter, "append_letters", _forget_letters)],
     "rule W 5: another's mark is no reason to begin again": lambda: [(Attempt, "decide", _go_on())],
+    "rule W 5: the hint does not learn which mark was accepted": lambda: [
+        (PartitionJoiner, "_decide", _hint_as_before())
+    ],
     "rule W 6: an error does not drop the attempt": lambda: [
         (partition_module, "_refuse_error", _nothing),
         (partition_module, "_is_foreign", _take_errors_for_offsets()),

@@ -19,14 +19,14 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 from stream_learner.roles.joiner import inputs as inputs_module
-from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner.kept import Kept
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
+from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
+from stream_learner.roles.joiner.ticks import BrokersClock
 
 IMPRESSIONS, CLICKS, LOG, LETTERS = "impressions", "clicks", "examples", "letters"
 END_DELAY_SHARE = 0.2

@@ -6,6 +6,7 @@ The bounds are from `docs/join.md`: nothing is lost in silence, and nobody waits
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from simulation.stream_process import RunSettings
@@ -70,17 +71,39 @@ def broken(found: Outcome, bounds: Bounds, *, is_live: bool, idle_after_ms: int)
     return [f"{value:.4g} {name}, not {bound:g}" for name, (value, bound) in values.items() if value > bound]
 
 
+MOST_SAID = 5
+"""So often something may begin in a short world."""
+
+
+def wrong_lines(lines: Mapping[str, int], says: Collection[str]) -> list[str]:
+    """What is wrong with the lines of the joiner's log, apart from those of its partitions.
+
+    `says` must be said when it begins, and nothing else but that windows wait, as they do at the end; and when it is
+    over, before it begins again.
+    """
+    begun = {line for line in lines if not line.startswith("partition_") and not line.endswith("_no_more")}
+    wrong = [f"said: {line}" for line in begun - {*says, "windows_wait"}]
+    wrong += [f"not said: {line}" for line in {*says} - begun]
+    for line in begun:
+        begins, ends = lines[line], lines.get(f"{line}_no_more", 0)
+        if begins > MOST_SAID or not begins - 1 <= ends <= begins:
+            wrong.append(f"{begins} times {line}, {ends} times the end of it")
+    return sorted(wrong)
+
+
 class Short(NamedTuple):
-    """A short world, what it may show, and the settings that it is run with."""
+    """A short world, what it may show, the settings that it is run with, and what the joiner says."""
 
     world: StreamWorld
     bounds: Bounds = Bounds()
     settings: RunSettings = RunSettings(idle_after_ms=10 * MINUTE)
+    says: tuple[str, ...] = ()
 
-    def broken(self) -> list[str]:
-        """Run it; returns the bounds that it has passed."""
+    def broken(self, *, lines: bool = False) -> list[str]:
+        """Run it; returns the bounds that it has passed and, with `lines`, what is said wrongly."""
         found = run_world(self.world, self.settings)
-        return broken(found, self.bounds, is_live=self.world.is_live, idle_after_ms=self.settings.idle_after_ms)
+        bounds = broken(found, self.bounds, is_live=self.world.is_live, idle_after_ms=self.settings.idle_after_ms)
+        return bounds + wrong_lines(found.lines, self.says) if lines else bounds
 
 
 PATIENT = RunSettings(idle_after_ms=6 * HOUR)
@@ -94,22 +117,29 @@ def _short_ways() -> dict[str, Short]:
     one_stalls = stalled(5 * MINUTE, catches_up=True, from_h=0.15, partitions=(0,))
     return {
         "live": Short(StreamWorld(hours=0.3, is_live=True)),
-        "a batch every 5 min": Short(StreamWorld(hours=0.5, way=every_5_min, jitter_ms=0)),
-        "mirror 35 min behind, a click in 40 s": Short(StreamWorld(hours=0.4, way=behind, ctr=0.025)),
-        "lag grows to 10 min in 15": Short(
-            StreamWorld(hours=0.5, way=drifting(0, 10 * MINUTE, 0.1, 0.35)), Bounds(guessed=2)
+        "a batch every 5 min": Short(StreamWorld(hours=0.5, way=every_5_min, jitter_ms=0), says=("clicks_lag",)),
+        "mirror 35 min behind, a click in 40 s": Short(
+            StreamWorld(hours=0.4, way=behind, ctr=0.025), says=("stream_lags",)
         ),
-        "stall of 5 min, stays behind": Short(StreamWorld(hours=0.4, way=stays)),
-        "clicks alone 5 min late": Short(StreamWorld(hours=0.3, way=clicks_late)),
+        "lag grows to 10 min in 15": Short(
+            StreamWorld(hours=0.5, way=drifting(0, 10 * MINUTE, 0.1, 0.35)),
+            Bounds(guessed=2),
+            says=("stream_lags", "stream_was_ahead"),
+        ),
+        "stall of 5 min, stays behind": Short(StreamWorld(hours=0.4, way=stays), says=("clicks_lag", "stream_lags")),
+        "clicks alone 5 min late": Short(StreamWorld(hours=0.3, way=clicks_late), says=("clicks_lag",)),
         "one of 4 partitions 35 min behind, then empty": Short(
             StreamWorld(
                 hours=0.4, partitions=4, way=one, begins_h=(-7 / 12, 0, 0, 0), ends_h=(0, 0.4, 0.4, 0.4), ctr=0.025
-            )
+            ),
+            says=("stream_lags",),
         ),
         "mirror 35 min behind, a partition added": Short(
-            StreamWorld(hours=0.5, partitions=3, way=behind, begins_h=(0, 0, 0.2))
+            StreamWorld(hours=0.5, partitions=3, way=behind, begins_h=(0, 0, 0.2)), says=("stream_lags",)
         ),
-        "one of 4 partitions stalls 5 min": Short(StreamWorld(hours=0.4, partitions=4, way=one_stalls)),
+        "one of 4 partitions stalls 5 min": Short(
+            StreamWorld(hours=0.4, partitions=4, way=one_stalls), says=("clicks_lag", "stream_lags")
+        ),
         "a full buffer": Short(StreamWorld(hours=1.2, is_live=True), settings=TIGHT),
     }
 
@@ -121,31 +151,41 @@ def _short_troubles() -> dict[str, Short]:
     between = (Span(0, 0.2, 1), Span(-720, -719.8, 1), Span(0.6, 0.8, 1))
     return {
         "live, then month-old at 1x, then live": Short(
-            StreamWorld(spans=between, way=month_old(720.3)), Bounds(late=40, guessed=40)
+            StreamWorld(spans=between, way=month_old(720.3)),
+            Bounds(late=40, guessed=40),
+            says=("stream_lags", "stream_was_ahead"),
         ),
         "old at 60x, then live": Short(
-            StreamWorld(spans=(Span(-12, 0.2, 0.05), Span(0.2, 0.4, 1)), way=fed(60, 12, 0.2), jitter_ms=5)
+            StreamWorld(spans=(Span(-12, 0.2, 0.05), Span(0.2, 0.4, 1)), way=fed(60, 12, 0.2), jitter_ms=5),
+            says=("stream_lags",),
         ),
         "restart in a stall of 2 h": Short(
-            StreamWorld(hours=0.4, way=stalled_2_h, restarts=restarts(0.3, remembers=True)), settings=PATIENT
+            StreamWorld(hours=0.4, way=stalled_2_h, restarts=restarts(0.3, remembers=True)),
+            settings=PATIENT,
+            says=("stream_lags",),
         ),
         "restarts, clicks alone 5 min late, nothing remembered": Short(
-            StreamWorld(hours=0.4, way=clicks_late, ctr=0.1, restarts=restarts(0.2, 0.3, remembers=False))
+            StreamWorld(hours=0.4, way=clicks_late, ctr=0.1, restarts=restarts(0.2, 0.3, remembers=False)),
+            says=("clicks_lag",),
         ),
         "down for 15 min, slow reader, clicks 5 min late, nothing remembered": Short(
             StreamWorld(hours=0.6, way=clicks_late, restarts=down, most_read=5)
         ),
         "wall clock 24 h ahead for 2 s": Short(
-            StreamWorld(hours=0.3, is_live=True, wall=stepped(24 * HOUR, 0.15, 2 * SECOND))
+            StreamWorld(hours=0.3, is_live=True, wall=stepped(24 * HOUR, 0.15, 2 * SECOND)), says=("clock_differs",)
         ),
         "brokers' clock 1 h ahead for 5 s": Short(
-            StreamWorld(hours=0.3, is_live=True, brokers=stepped(HOUR, 0.15, 5 * SECOND))
+            StreamWorld(hours=0.3, is_live=True, brokers=stepped(HOUR, 0.15, 5 * SECOND)),
+            says=("clock_differs", "stream_lags"),
         ),
         "brokers' clock 5 min back for ever": Short(
             StreamWorld(hours=0.3, is_live=True, brokers=stepped(-5 * MINUTE, 0.15, FOR_EVER)),
             Bounds(guessed=100, p50_s=320, p99_s=960),
+            says=("clock_differs", "stream_was_ahead"),
         ),
-        "5 % of devices 2 h wrong": Short(StreamWorld(hours=0.3, is_live=True, wrong=0.05), Bounds(late=5)),
+        "5 % of devices 2 h wrong": Short(
+            StreamWorld(hours=0.3, is_live=True, wrong=0.05), Bounds(late=5), says=("stream_was_ahead",)
+        ),
         "clicks dead after 2 min": Short(
             StreamWorld(hours=0.2, per_s=10, ctr=0.05, way=clicks_dead(1 / 30)), Bounds(lost=10, left=FOR_EVER)
         ),

@@ -13,21 +13,23 @@ from typing import Any
 
 from simulation.kafka import Calm, Queries, Reader
 from stream_learner.adapters.kafka import Delivery, EndWatch, RawBatch, TopicAndPartition
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING
-from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner.kept import Kept
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
+from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
+from stream_learner.roles.joiner.stream_report import StreamReport
+from stream_learner.roles.joiner.ticks import BrokersClock
 
 IMPRESSIONS, CLICKS, LOG = "impressions", "clicks", "examples"
 BOOTED_MS = 3_600_000
@@ -142,6 +144,7 @@ class StreamProcess(Calm):
         queries: Any = Queries(self)
         self.ends = EndWatch(queries, self.monotonic_ms)
         self.silence = SilenceWatch(IMPRESSIONS, CLICKS, log) if settings.hold_on_silence else None  # type: ignore[arg-type]
+        self.report = StreamReport(Metrics("world"), log, self.brokers, window_s=settings.window_ms / 1000)  # type: ignore[arg-type]
         self.plan = self._plan(queries, log, partition_count)
         self.partitions: dict[int, PartitionJoiner] = {}
         self.ends.watch((topic, p) for topic in (IMPRESSIONS, CLICKS) for p in partitions)
@@ -213,7 +216,8 @@ class StreamProcess(Calm):
         if self.silence is not None:
             self.silence.look(self.ends.snapshot)
         for joiner in self.partitions.values():
-            self._turn(joiner, lambda: False)
+            self._turn(joiner, lambda joiner=joiner: joiner.has_deliveries)  # type: ignore[misc]
+        self.report.look(self.partitions.values(), self.monotonic_ms(), self.wall_ms())
 
     def _has_more(self, partition: int) -> bool:
         """Whether a partition may read more of its inputs at this look."""

@@ -29,7 +29,7 @@ class Outcome:
 
     fresh_s: from the end of each window to its emission. held_s: the longest time that a partition was over a minute
     behind another for the learner. last_wait_s: how long the last windows waited once events had ended. left:
-    impressions that were never emitted. lines: how often the joiner logged each event.
+    impressions that were never emitted. lines: how often each event was logged, in the last life of each process.
     """
 
     impressions: int = 0

@@ -39,7 +39,7 @@ def doubtful(config: Tree) -> Iterator[Problem]:
     if "dedupe_ms" in join.model_fields_set and 0 < join.dedupe_ms < join.window_ms:
         what = "an impression that is sent again later than that counts as a second negative, unless a click on it has"
         yield "join.dedupe", f"is shorter than join.window ({window}): {what} been counted"
-    if join.window_ms <= join.lateness_ms and "window_ms" in join.model_fields_set:
+    if join.window_ms <= join.lateness_ms:
         lateness = format_duration_ms(join.lateness_ms)
         what = "clicks are kept for longer than they count, and an impression may come after its window and be learned"
         yield "join.window", f"is not longer than join.lateness ({lateness}): {what}"

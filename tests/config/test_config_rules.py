@@ -132,6 +132,7 @@ def test_settings_that_do_not_go_together_are_refused(
             ("join.window=30m", "join.lateness=29m"),
             "join.window: is not longer than join.lateness (30m)",
         ),
+        (("join.lateness=30m",), ("join.lateness=29m",), "join.window: is not longer than join.lateness (30m)"),
         (("join.dedupe=29m", "join.window=30m"), ("join.dedupe=30m",), "join.dedupe: is shorter than join.window"),
         (("join.agree=1",), ("join.agree=2",), "join.agree: is 1: a single event with a wrong clock"),
     ],

@@ -31,8 +31,8 @@ from stream_learner.core.log.marks import Mark
 from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.lifecycle import Role, Stopping, run_role
-from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.role import JoinerRole
+from stream_learner.roles.joiner.ticks import BrokersClock
 from stream_learner.roles.learner.role import LearnerRole
 from stream_learner.roles.scorer.scorer import Scorer
 from tests import waiting

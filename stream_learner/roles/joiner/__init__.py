@@ -48,7 +48,7 @@ The code has no variable for these states: the generator `PartitionJoiner._rule_
 
 Read `role`, `partition`, then what the steps use: `log_tail` (where the log ends, by hints), `log_origin` and
 `start_offsets` (a log without marks), `inputs` with `dead_letters`, `attempt_writer`. How windows close at the end of a
-partition is in `stream_clock` (where the stream is), `ticks` (which ticks the next mark closes) and `brokers_clock`;
-`click_silence` is the rule by which clicks are waited for, `silence_watch` applies it. `kept` is what the next owner of
-a partition is told. `progress`, `guesses`, `report` and `stream_report` tell others how far it has come.
+partition is in `stream_clock` (where the stream is) and `ticks` (the brokers' clock, and which ticks the next mark
+closes); `click_silence` is the rule by which clicks are waited for, `silence_watch` applies it. `progress`, which has
+what the next owner of a partition is told, `guesses`, `report` and `stream_report` tell others how far it has come.
 """

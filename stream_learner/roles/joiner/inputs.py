@@ -21,11 +21,10 @@ from stream_learner.core.events.reasons import Reason
 from stream_learner.core.join.state import JoinState
 from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.common.lifecycle import monotonic_ms
-from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
 from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.stream_clock import ClockRule, Remembered, StreamClock, TopicArrivals
-from stream_learner.roles.joiner.ticks import Stream
+from stream_learner.roles.joiner.ticks import BrokersClock, Stream
 from stream_learner.wording import count_of
 
 READ_RECORDS = 4_000

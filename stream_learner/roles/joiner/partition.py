@@ -297,13 +297,7 @@ class PartitionJoiner:
 
     def count_guesses(self, m: int, base: int) -> int:
         """How many examples had to be guessed since step 2. m, base: as for `StreamClock`."""
-        state = self._state
-        if state is None or state.inputs.clock is None:
-            return 0
-        behind_ms = state.inputs.clock.behind(m, base, state.join.next_tick * state.join.spec.tick_ms)
-        if behind_ms is not None:
-            state.guesses.was_ahead(behind_ms)
-        return state.guesses.total + state.inputs.late_arrivals
+        return 0 if self._state is None else self._state.count_guesses(m, base)
 
     def to_remember(self) -> Remembered | None:
         """What the next owner of the partition should know of its clock; None where nothing is known."""

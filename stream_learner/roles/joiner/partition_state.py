@@ -47,7 +47,7 @@ class PartitionState:
     """The join of a partition, the inputs that feed it, and the dead letters that they find.
 
     join, inputs, letters: as of the resume point at first, as of the last accepted mark after `make_again`. ticks:
-    which ticks its marks close. guesses: its examples that had to be guessed.
+    which ticks its marks close. guesses: its examples that had to be guessed; None where only log time closes windows.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PartitionState:
         coupled = plan.until_tick is not None or plan.inputs.clock is None
         grace_ms = 0 if plan.inputs.clock is None else plan.inputs.clock.grace_ms
         self.ticks = Ticks(plan.spec.tick_ms, grace_ms, coupled=coupled)
-        self.guesses = Guesses()
+        self.guesses = None if self.inputs.clock is None else Guesses(self.inputs.clock)
 
     def _fresh_join(self) -> JoinState:
         plan = self._plan
@@ -134,8 +134,20 @@ class PartitionState:
         output = self.join.emit(found.cut, self._examples)
         self.ticks.closed(m)
         writer.append(self.join, output, found.last_tick)
-        if found.cut.closes:
-            self.guesses.note(self.join.next_tick * self.join.spec.tick_ms, len(output.examples))
+        if found.cut.closes and self.guesses is not None:
+            self.guesses.note(self.closed_ms, len(output.examples))
+
+    @property
+    def closed_ms(self) -> int:
+        """The stream time up to which windows are closed."""
+        return self.join.next_tick * self.join.spec.tick_ms
+
+    def count_guesses(self, m: int, base: int) -> int:
+        """How many examples had to be guessed so far. m, base: as for `StreamClock`."""
+        if self.guesses is None:
+            return 0
+        self.guesses.look(m, base, self.closed_ms)
+        return self.guesses.total + self.inputs.late_arrivals
 
     def _read_towards(self, next_impression: int, click_cursor: int) -> bool:
         came = False

@@ -5,11 +5,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stream_learner.adapters.kafka import ToCommit
 from stream_learner.core.join.spec import Cut
 from stream_learner.core.log.marks import MarkId, TickCounts
 from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.stream_clock import Remembered
+
+
+class Kept(NamedTuple):
+    """What a joiner keeps for the next owner of a partition, as the metadata of its committed offset.
+
+    All of it may be missing or old: then a little more is read, and a little more waited for. hint: where to read the
+    log from. usual_of_all, usual: what was learned of clicks, in all partitions of the process and in this one
+    (`click_silence.Usual`). remembered: what the partition's clock has learned.
+    """
+
+    hint: Hint | None
+    usual_of_all: str = ""
+    usual: str = ""
+    remembered: Remembered | None = None
+
+    def to_text(self) -> str:
+        """The parts of the hint and the others, parted by colons."""
+        hint = "" if self.hint is None else self.hint.to_text()
+        clock = "" if self.remembered is None else self.remembered.to_text()
+        return ":".join((hint, self.usual_of_all, self.usual, clock))
+
+    @classmethod
+    def from_text(cls, text: str) -> Kept:
+        """What a text tells that `to_text` wrote, in this version or before."""
+        _, _, _, of_all, own, clock, *_ = [*text.split(":"), "", "", "", "", "", ""]
+        return cls(Hint.from_text(text), of_all, own, Remembered.from_text(clock))
 
 
 @dataclass(frozen=True)

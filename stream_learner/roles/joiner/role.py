@@ -40,16 +40,15 @@ from stream_learner.errors import BrokerUnreachable, LogTrimmed, PartitionCounts
 from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, monotonic_ms, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
-from stream_learner.roles.joiner.brokers_clock import BrokersClock
 from stream_learner.roles.joiner.field_report import FieldReport
 from stream_learner.roles.joiner.headroom import Headroom
 from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
-from stream_learner.roles.joiner.kept import Kept
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_plan import MAX_LETTER_BYTES, PartitionPlan
+from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.report import (
     AheadWatch,
     OrphanShare,
@@ -66,6 +65,7 @@ from stream_learner.roles.joiner.silence_watch import SilenceWatch
 from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
 from stream_learner.roles.joiner.stream_report import StreamReport
+from stream_learner.roles.joiner.ticks import BrokersClock
 from stream_learner.roles.joiner.turns import Turns
 from stream_learner.wording import count_of
 
@@ -128,9 +128,7 @@ class JoinerRole:
         self._shares = ShareWatch(self._log)
         self._behind = BehindWatch(self._log)
         self._silence = self._silence_watch()
-        self._streams = StreamReport(
-            metrics, self._log, self._brokers, window_s=config.join.window_ms / 1000, tick_ms=config.join.tick_ms
-        )
+        self._streams = StreamReport(metrics, self._log, self._brokers, window_s=config.join.window_ms / 1000)
         self._fields = FieldReport(config, metrics)
         self._turns: Turns | None = None
         self._wake = Wake()

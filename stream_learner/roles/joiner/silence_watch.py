@@ -14,7 +14,7 @@ from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.roles.joiner.click_silence import Arrived, ClickSilence, Usual
 
 
-class Arrivals:
+class NewRecords:
     """Counts the records that come, by the high watermarks of the partitions that are watched.
 
     Where a broker does not tell the ends of both inputs of a partition, the impressions that came up to the next such
@@ -69,7 +69,7 @@ class SilenceWatch:
     ) -> None:
         """time_of: the moment, ms since the epoch, of a time of the clock by which ends are asked for."""
         self._topic = clicks_topic
-        self._arrivals = Arrivals(impressions_topic, clicks_topic)
+        self._new = NewRecords(impressions_topic, clicks_topic)
         self._all = ClickSilence()
         self._partitions: dict[int, ClickSilence] = {}
         self._log = log
@@ -94,7 +94,7 @@ class SilenceWatch:
 
     def look(self, ends: Mapping[TopicAndPartition, End]) -> None:
         """Take the present ends of the partitions, and log it where partitions are held from now on, or no more."""
-        found = self._arrivals.look(ends)
+        found = self._new.look(ends)
         if not found:
             return
         at_ms = next(iter(found.values())).at_ms

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 FEW, MANY, GAPS = 3, 16, 8
 """So many arrivals slow the clock, so many speed it up; so many gaps together are the longest usual silence."""
-SURE_AFTER_MS = 60_000
-"""The stream must be behind what is closed for so long before examples count as guessed."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class ClockRule:
 class Arrivals:
     """The last arrivals of one input: of a partition, or of its topic in this process.
 
-    known: whether there are enough of them. slow, fast: their offsets, time − m, as the page defines them; with `known`
-    only. silence_ended: m at which a silence ended last.
+    count: of all so far. known: whether there are enough of them. slow, fast: their offsets, time − m, as the page
+    defines them; with `known` only. silence_ended: m at which a silence ended last.
     """
 
     def __init__(self, grace_ms: int) -> None:
@@ -48,7 +46,7 @@ class Arrivals:
         self._offsets: deque[int] = deque(maxlen=MANY)
         self._at: deque[int] = deque(maxlen=GAPS + 1)
         self._fresh = 0
-        self._count = 0
+        self.count = 0
         self._pace: int | None = None
         self.slow = self.fast = 0
         self.silence_ended = -1
@@ -56,7 +54,7 @@ class Arrivals:
     @property
     def known(self) -> bool:
         """Whether there have been enough arrivals to go by."""
-        return self._count >= FEW
+        return self.count >= FEW
 
     @property
     def last_at(self) -> int:
@@ -73,7 +71,7 @@ class Arrivals:
         self._offsets.extend(latest)
         self._at.extend([m] * len(latest))
         self._fresh = min(self._fresh + len(latest), FEW)
-        self._count += len(latest)
+        self.count += len(latest)
         self.fast = sorted(self._offsets)[(len(self._offsets) - 1) // 2]
         self.slow = max(list(self._offsets)[-self._fresh :])
         if self.known:
@@ -129,19 +127,8 @@ class Remembered(NamedTuple):
 
 
 @dataclass
-class _Doubt:
-    """Since `m` the stream seems to be behind what is closed: at `stream_ms` at the least."""
-
-    by: Arrivals
-    count: int
-    m: int
-    stream_ms: int
-    closed_ms: int
-
-
-@dataclass
 class StreamClock:
-    """The clock of a pair of partitions. began: m at its beginning. closed_ms: the stream time that is closed then.
+    """The clock of a pair of partitions. began: m at its beginning.
 
     base: the brokers' clock less m, in every method.
     """
@@ -151,7 +138,6 @@ class StreamClock:
     began: int
     remembered: Remembered | None = None
     _came: int = field(init=False)
-    _doubt: _Doubt | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._came = self.began
@@ -216,41 +202,21 @@ class StreamClock:
         None where only log time tells. waits_since: m since which clicks are waited for, whatever else is known.
         """
         rule = self.rule
-        now = self._now(m, base, impressions_seen)
+        now = self.now_ms(m, base, impressions_seen=impressions_seen)
         if now is None:
             nothing_came = self._lag_offset(base) is None and m - self._came >= rule.patience_ms
             return m + base - rule.grace_ms if nothing_came else None
         at = max(self.stood_at(m, base, impressions_seen=impressions_seen), m - rule.idle_after_ms)
         return now - m + (at if waits_since is None else min(at, waits_since))
 
-    def behind(self, m: int, base: int, closed_ms: int) -> int | None:
-        """Where the stream is, if windows turn out to have been closed ahead of it, up to `closed_ms`; else None."""
-        now = self._now(m, base, True)
-        if now is None:
-            return None
-        grace_ms, doubt = self.rule.grace_ms, self._doubt
-        if doubt is None:
-            if now < closed_ms - grace_ms:
-                late = self.clicks.known and self.clicks.slow < self.clicks.fast - grace_ms
-                by = self.clicks if late else self.impressions
-                self._doubt = _Doubt(by, by._count, m, now, closed_ms)
-            return None
-        doubt.stream_ms = min(doubt.stream_ms, now - (m - doubt.m))
-        is_sure = doubt.by._count >= doubt.count + FEW and m - doubt.m >= min(
-            SURE_AFTER_MS, doubt.closed_ms - doubt.stream_ms - grace_ms
-        )
-        if now >= closed_ms - grace_ms:
-            self._doubt = None
-        return doubt.stream_ms if is_sure else None
-
     def to_remember(self, m: int, base: int) -> Remembered | None:
         """What the next owner of the partition should know; None while too little is known to close windows by it."""
         lag = self.lag_ms(base)
-        if lag is None or self._now(m, base, True) is None:
+        if lag is None or self.now_ms(m, base) is None:
             return None
         return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base)
 
-    def _now(self, m: int, base: int, impressions_seen: bool) -> int | None:
+    def now_ms(self, m: int, base: int, *, impressions_seen: bool = True) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""
         offset, extra = self._lag_offset(base), self._extra()
         if offset is None:

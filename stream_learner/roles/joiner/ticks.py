@@ -1,7 +1,11 @@
-"""Which ticks of the training log the next mark closes, and which windows with them: "Closing" in docs/join.md."""
+"""Which ticks of the training log the next mark closes, and which windows with them: "Closing" in docs/join.md.
+
+Ticks go by the brokers' clock, windows never do.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from stream_learner.core.join.spec import Cut
@@ -9,6 +13,30 @@ from stream_learner.core.join.state import JoinState
 
 HALF_PACE = 2
 """Where more is closed than the brokers' clock has passed, a tick closes in the time of so many."""
+
+REPORTS = 15
+
+
+class BrokersClock:
+    """The brokers' clock, as the times tell it at which brokers appended the last records of the training log.
+
+    Brokers may disagree, and one may be set anew: the median of the last reports counts. base: the brokers' clock less
+    the monotonic one, ms; None before the first report. Used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self.base: int | None = None
+        self._bases: deque[int] = deque(maxlen=REPORTS)
+
+    def assume(self, now_ms: int, m: int) -> None:
+        """Take `now_ms` as the brokers' clock until there is a report."""
+        if self.base is None:
+            self.base = now_ms - m
+
+    def note(self, appended_ms: int, m: int) -> None:
+        """Take the time of a record that a broker appended, as told at `m`."""
+        self._bases.append(appended_ms - m)
+        self.base = sorted(self._bases)[len(self._bases) // 2]
 
 
 class Stream(NamedTuple):

@@ -25,7 +25,7 @@ from stream_learner.roles.joiner.click_silence import (
     Usual,
 )
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.silence_watch import Arrivals, SilenceWatch
+from stream_learner.roles.joiner.silence_watch import NewRecords, SilenceWatch
 
 START = 1_700_000_000_000
 LEARNED = LEARN_MS // SLOT_MS + ARRIVALS
@@ -217,7 +217,7 @@ def ends(at_ms: int, *pairs: tuple[int, int], clicks_at_ms: int | None = None) -
 
 def test_arrivals_are_counted_for_each_partition_from_the_second_look_on() -> None:
     """A partition that is given later begins with what it has; the same answer is not counted twice."""
-    arrivals = Arrivals("i", "c")
+    arrivals = NewRecords("i", "c")
     assert arrivals.look({}) == {}
     assert arrivals.look(ends(1, (100, 50))) == {}
     second = ends(2, (110, 51), (700, 70))
@@ -229,7 +229,7 @@ def test_arrivals_are_counted_for_each_partition_from_the_second_look_on() -> No
 
 def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
     """The broker of a click partition does not answer for a while: what came meanwhile is left out."""
-    arrivals = Arrivals("i", "c")
+    arrivals = NewRecords("i", "c")
     arrivals.look(ends(1, (0, 0)))
     assert arrivals.look(ends(2, (50, 0), clicks_at_ms=1)) == {0: Arrived(2, 0, 0)}
     assert arrivals.look(ends(3, (90, 4), clicks_at_ms=3)) == {0: Arrived(3, 0, 4)}
@@ -238,7 +238,7 @@ def test_impressions_do_not_count_while_nobody_knows_of_the_clicks() -> None:
 
 def test_a_log_that_got_shorter_has_no_arrivals() -> None:
     """A topic that was made anew, or a leader that lacks records."""
-    arrivals = Arrivals("i", "c")
+    arrivals = NewRecords("i", "c")
     arrivals.look(ends(1, (100, 100)))
     assert arrivals.look(ends(2, (3, 0))) == {0: Arrived(2, 0, 0)}
     assert arrivals.look(ends(3, (4, 1))) == {0: Arrived(3, 1, 1)}
