@@ -353,8 +353,9 @@ def test_a_scorer_may_be_closed_from_its_callback(model: Published) -> None:
 def test_what_cannot_be_followed_is_said_at_the_start(make_world: MakeWorld) -> None:
     """A topic that is missing, brokers out of reach, no model's name."""
     world = make_world()
-    with pytest.raises(TopicMissing, match=world.config.snapshots_topic):
+    with pytest.raises(TopicMissing, match=f"no model {world.model}: .* {world.config.snapshots_topic}") as missing:
         Scorer(world.settings.bootstrap, world.model).start()
+    assert "Check the model's name" in missing.value.action and "input" not in missing.value.action
     with pytest.raises(ConfigError, match="name"):
         Scorer(world.settings.bootstrap)
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):

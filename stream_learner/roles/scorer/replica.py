@@ -32,7 +32,7 @@ from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.snapshots.predictor import EventPredictions, EventPredictor
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.replica_copy import WholeVersion
-from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError
+from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError, TopicMissing
 from stream_learner.roles.scorer.reader import SnapshotReader
 from stream_learner.roles.scorer.request_fit import RequestFit
 
@@ -40,6 +40,10 @@ LOOK_S = 0.5
 """Time between two looks whether the version is stale, and whether the reader has ended."""
 AGAIN_S, LONGEST_AGAIN_S = 5.0, 60.0
 """Time from the end of a reader, or from a failed start, to the next attempt; it doubles with each failure."""
+NO_MODEL = (
+    "Check the model's name, and kafka.bootstrap.servers. The topics of a new model are made by "
+    "`stream-learner topics ensure`, and a learner publishes it."
+)
 STOP_S = 2.0
 """How long `stop` waits for a request to brokers that do not answer."""
 
@@ -381,14 +385,19 @@ class ModelReplica:
 
     def _new_reader(self) -> SnapshotReader:
         """Make a reader of the topic, from its beginning. Raises TopicMissing, BrokerUnreachable, NotAuthorised."""
-        reader = SnapshotReader(
-            self._settings,
-            self._topic,
-            self._log,
-            lambda version, published_ms: self._note(reader.replica, version, published_ms),
-            check_model=self._encoding_of,
-            on_unusable=self._on_unusable,
-        )
+        try:
+            reader = SnapshotReader(
+                self._settings,
+                self._topic,
+                self._log,
+                lambda version, published_ms: self._note(reader.replica, version, published_ms),
+                check_model=self._encoding_of,
+                on_unusable=self._on_unusable,
+            )
+        except TopicMissing as error:
+            raise TopicMissing(
+                f"there is no model {self.model}: its topic is {error.message}", action=NO_MODEL
+            ) from error
         return reader
 
     def _pin_reader(self, reader: SnapshotReader) -> None:
