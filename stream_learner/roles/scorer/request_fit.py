@@ -42,7 +42,7 @@ MOST_FIELDS = 4_096
 MOST_SAID = 50
 """Fields that the log names in the life of a replica."""
 LONGEST_NAME = 200
-ACTION = "Send the fields that the impressions have, by the same names."
+ACTION = "Send the fields that the impressions have, by the same names; leave out those whose values never come again."
 
 Weight = Callable[[int], float]
 
