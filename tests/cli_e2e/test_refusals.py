@@ -114,11 +114,15 @@ def test_topics_of_somebody_else_are_not_touched(foreign: World) -> None:
     assert empty.code == errors.NotFound.exit_code
 
 
-def test_a_state_directory_of_another_model_is_refused(learned: Learned) -> None:
-    """The message names what differs."""
-    ended = run("learn", "-c", learned.world.file, *set_of(learner__optimizer__alpha=0.5))
-    assert ended.code == errors.StateOfAnotherModel.exit_code
-    assert "alpha" in ended.error["message"]
+def test_a_state_directory_of_another_model_or_that_cannot_be_used_is_refused(learned: Learned) -> None:
+    """The message names what differs, or what the system says of the directory: here it would be inside of a file."""
+    unusable = learned.world.file / "state"
+    settings = set_of(learner__optimizer__alpha=0.5), set_of(learner__state_dir=unusable, learner__copies="false")
+    other, broken = run_side_by_side(*(("learn", "-c", learned.world.file, *given) for given in settings))
+    assert other.code == errors.StateOfAnotherModel.exit_code
+    assert "alpha" in other.error["message"]
+    assert broken.code == errors.StateUnusable.exit_code
+    assert f"{unusable} cannot be used" in broken.error["message"]
 
 
 @pytest.mark.parametrize(
