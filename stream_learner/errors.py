@@ -244,6 +244,16 @@ class OtherDecisions(Stop):
     exit_code = 45
 
 
+class StateUnusable(Stop):
+    """The state directory cannot be made, read or written.
+
+    Operator action: check that `learner.state_dir` is a directory, or can be made, that this user may read and write
+    it, and that its disk works.
+    """
+
+    exit_code = 46
+
+
 class DamagedLog(Stop):
     """A record of the training log that counts is damaged, or one of another topic of the model is not ours.
 

@@ -74,7 +74,7 @@ class _Predictor:
 
     def _alone(self, raw: bytes) -> tuple[int, int]:
         try:
-            p_click, version = self._predictor.predict(raw)
+            p_click, version, _ = self._predictor.predict(raw)
         except Refused as refused:
             return int(refused.reason), _bits(np.nan)
         if version != self._table.version:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, seconds, who_of
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_command, seconds, who_of
 from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config import Config
 from stream_learner.errors import ConfigError
@@ -68,7 +68,7 @@ def promote(
     from stream_learner.operations.promote.checks import PromotionRequest
     from stream_learner.operations.promote.run import promote as promoted
 
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     request = PromotionRequest(
         _alias_of(loaded, alias), _model_name(model), who_of(who), forced=force, note=note, dry_run=dry_run
     )
@@ -95,7 +95,7 @@ def rollback(
     from stream_learner.operations.promote.checks import PromotionRequest
     from stream_learner.operations.promote.run import rollback as rolled_back
 
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     model = _model_name(to) if to is not None else ""
     request = PromotionRequest(_alias_of(loaded, alias), model, who_of(who), forced=force, note=note, dry_run=dry_run)
     _show(rolled_back(loaded, request), as_json)
@@ -106,7 +106,7 @@ def list_aliases(config: ConfigFile = None, overrides: Overrides = None, as_json
     """List the aliases: the model that each points at, since when, by whom, whether forced, and what is pinned."""
     from stream_learner.operations.promote import aliases
 
-    print_table(aliases.list_aliases(load_for_role(config, overrides)), title="aliases", as_json=as_json)
+    print_table(aliases.list_aliases(load_for_command(config, overrides)), title="aliases", as_json=as_json)
 
 
 @alias_app.command("show")
@@ -114,7 +114,7 @@ def show(name: AliasName, config: ConfigFile = None, overrides: Overrides = None
     """Show one alias and its last 20 changes, newest first: who, when, from, to."""
     from stream_learner.operations.promote import aliases
 
-    fields = aliases.show_alias(load_for_role(config, overrides), name)
+    fields = aliases.show_alias(load_for_command(config, overrides), name)
     if as_json:
         print_json(fields)
         return
@@ -135,7 +135,7 @@ def delete(
     """Let an alias point at nothing: scorers that run keep the model they have, one that starts is not ready."""
     from stream_learner.operations.promote import aliases
 
-    print_fields(aliases.delete_alias(load_for_role(config, overrides), name, who_of(who), note), as_json=as_json)
+    print_fields(aliases.delete_alias(load_for_command(config, overrides), name, who_of(who), note), as_json=as_json)
 
 
 def pause(
@@ -184,7 +184,7 @@ def pin(
     """
     from stream_learner.operations.promote import aliases
 
-    fields = aliases.set_pin(load_for_role(config, overrides), _model_name(name), version, who_of(who), note)
+    fields = aliases.set_pin(load_for_command(config, overrides), _model_name(name), version, who_of(who), note)
     print_fields(fields, as_json=as_json)
 
 
@@ -199,7 +199,7 @@ def unpin(
     """Unpin the scorers that follow an alias or a model: they serve the last version, and change models again."""
     from stream_learner.operations.promote import aliases
 
-    print_fields(aliases.remove_pin(load_for_role(config, overrides), name, who_of(who), note), as_json=as_json)
+    print_fields(aliases.remove_pin(load_for_command(config, overrides), name, who_of(who), note), as_json=as_json)
 
 
 def _pause(
@@ -207,7 +207,7 @@ def _pause(
 ) -> None:
     from stream_learner.operations.promote import aliases
 
-    loaded = load_for_role(file, overrides)
+    loaded = load_for_command(file, overrides)
     name = _model_name(model) if model is not None else loaded.model
     print_fields(aliases.set_paused(loaded, name, paused, who, note), as_json=as_json)
 

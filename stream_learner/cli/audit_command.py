@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import print_json
 from stream_learner.config.values import parse_start
 
@@ -59,7 +59,7 @@ def audit(
     The exit code is 0 where everything that was asked for was checked and holds, 58 where something does not hold, 59
     where something could not be checked: what has been trimmed, for example.
     """
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     from stream_learner.cli.audit_view import print_report, showing
     from stream_learner.operations.audit.request import AuditRequest
     from stream_learner.operations.audit.run import audit as run_audit

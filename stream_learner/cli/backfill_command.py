@@ -78,7 +78,7 @@ def backfill(
         raise typer.BadParameter("--joiners and --max-rate are for joining; --from-log does not join")
     variants = _variants(variant or (), config, overrides)
     plan = make_plan(live, name, span, joiners=joiners, max_rate=max_rate, from_log=from_log, variants=variants)
-    start_logging(plan.main)
+    start_logging(plan.main, is_role=True)
     code = _run(plan, as_json=as_json)
     if code:
         raise typer.Exit(code)

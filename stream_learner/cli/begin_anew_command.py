@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import print_json, print_table
 from stream_learner.config.values import parse_start
 from stream_learner.wording import count_of
@@ -59,7 +59,7 @@ def begin_anew(
     The length of the ticks cannot change, and partitions cannot be taken away: for those, train another model
     (`stream-learner backfill`). The exit code is 30 where joiners run.
     """
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     from stream_learner.operations.begin_anew import BeginAnewRequest, overtaken
     from stream_learner.operations.begin_anew import begin_anew as run
 

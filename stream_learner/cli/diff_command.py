@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import print_json
 from stream_learner.errors import ModelsDiffer
 from stream_learner.wording import count_of
@@ -51,7 +51,7 @@ def diff(
     """
     from stream_learner.operations.diff.run import compare_models
 
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     pair = [loaded if name == loaded.model else loaded.renamed(name) for name in (model, other)]
     found = compare_models(pair[0], pair[1], from_tick=from_tick, until_tick=until_tick, limit=limit)
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_command, who_of
 from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config.values import parse_start
 from stream_learner.core.gate.decisions import What
@@ -37,7 +37,7 @@ def status(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJs
     """Show whether the learner holds: which bound, by how much, since which tick; and the decisions on its log."""
     from stream_learner.operations import gate
 
-    fields = gate.status(load_for_role(config, overrides))
+    fields = gate.status(load_for_command(config, overrides))
     if as_json:
         print_json(fields)
         return
@@ -72,7 +72,7 @@ def accept(
 
         if first is not None or last is not None:
             raise typer.BadParameter("--publication is about no ticks: leave --from and --to out")
-        fields = gate.accept_publication(load_for_role(config, overrides), reason, who_of(who))
+        fields = gate.accept_publication(load_for_command(config, overrides), reason, who_of(who))
         print_fields(fields, as_json=as_json)
         return
     _decide("accept", config, overrides, first, last, reason, who, as_json)
@@ -101,7 +101,7 @@ def policy(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJs
     """Show what the configuration says: `learner.gate`, and the bounds of the section `gate`."""
     from stream_learner.operations import gate
 
-    print_fields(gate.policy(load_for_role(config, overrides)), as_json=as_json)
+    print_fields(gate.policy(load_for_command(config, overrides)), as_json=as_json)
 
 
 def _decide(
@@ -116,7 +116,7 @@ def _decide(
 ) -> None:
     from stream_learner.operations import gate
 
-    config = load_for_role(file, overrides)
+    config = load_for_command(file, overrides)
     ticks = _tick(config, "--from", first), _tick(config, "--to", last)
     print_fields(gate.decide(config, gate.DecisionRequest(what, *ticks, reason, who_of(who))), as_json=as_json)
 

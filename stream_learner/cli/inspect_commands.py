@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import print_fields, print_table
 
 inspect_app = typer.Typer(help="Look into a model, a tick, a record, a snapshot.", no_args_is_help=True)
@@ -24,7 +24,7 @@ def weights(
     """Show the published weights of largest magnitude."""
     from stream_learner.operations.inspect_model import inspect_weights
 
-    rows = inspect_weights(load_for_role(config, overrides), limit)
+    rows = inspect_weights(load_for_command(config, overrides), limit)
     print_table(rows, title="top weights", as_json=as_json)
 
 
@@ -43,7 +43,7 @@ def feature(
     """Show one feature: its key, its published weight, and its state where the state directory is here."""
     from stream_learner.operations.inspect_model import inspect_feature
 
-    print_fields(inspect_feature(load_for_role(config, overrides), name), as_json=as_json)
+    print_fields(inspect_feature(load_for_command(config, overrides), name), as_json=as_json)
 
 
 @inspect_app.command("tick")
@@ -57,7 +57,7 @@ def tick(
     """Show the mark of a tick in the training log: positions, counts, and what it follows."""
     from stream_learner.operations.inspect_log import inspect_tick
 
-    print_fields(inspect_tick(load_for_role(config, overrides), partition, number), as_json=as_json)
+    print_fields(inspect_tick(load_for_command(config, overrides), partition, number), as_json=as_json)
 
 
 @inspect_app.command("record")
@@ -71,7 +71,7 @@ def record(
     """Show one record of the training log: header, and examples or mark."""
     from stream_learner.operations.inspect_log import inspect_record
 
-    print_fields(inspect_record(load_for_role(config, overrides), partition, offset), as_json=as_json)
+    print_fields(inspect_record(load_for_command(config, overrides), partition, offset), as_json=as_json)
 
 
 @inspect_app.command("snapshot")
@@ -79,7 +79,7 @@ def snapshot(config: ConfigFile = None, overrides: Overrides = None, as_json: As
     """Show the published model: version, sequence, pages and deltas of each shard, metrics."""
     from stream_learner.operations.inspect_model import inspect_snapshot
 
-    print_fields(inspect_snapshot(load_for_role(config, overrides)), as_json=as_json)
+    print_fields(inspect_snapshot(load_for_command(config, overrides)), as_json=as_json)
 
 
 @inspect_app.command("fields")
@@ -92,5 +92,5 @@ def fields(
     """Show which fields of the newest impressions give how many different features, and how many of them are new."""
     from stream_learner.operations.inspect_fields import inspect_fields
 
-    rows = inspect_fields(load_for_role(config, overrides), events)
+    rows = inspect_fields(load_for_command(config, overrides), events)
     print_table(rows, title="fields", as_json=as_json)

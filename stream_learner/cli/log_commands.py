@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_command, who_of
 from stream_learner.cli.output import print_json
 from stream_learner.wording import count_of
 
@@ -37,7 +37,7 @@ def skip(
 
     stream-learner log skip 9721 --partition 0 --reason "a tool wrote here" -c model.yaml
     """
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     from stream_learner.operations.log_skip import SkipRequest, log_skip
 
     if not reason.strip():

@@ -71,12 +71,17 @@ def _kafka_problems(options: KafkaOptions) -> Sequence[str]:
     return ()
 
 
-def start_logging(config: Config) -> None:
-    """Set up logging as the configuration says, with the model's name in each line."""
+def start_logging(config: Config, *, is_role: bool = False) -> None:
+    """Set up logging as the configuration says, with the model's name in each line.
+
+    is_role: whether the command runs for long, beside others. Then the format `auto` is JSON on a pipe; a command that
+    ends by itself writes text there too.
+    """
     from stream_learner.adapters.telemetry.logs import configure_logging
 
     telemetry = config.telemetry
-    configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
+    log_format = "console" if telemetry.log_format == "auto" and not is_role else telemetry.log_format
+    configure_logging(log_format=log_format, log_level=telemetry.log_level, model=config.model)
 
 
 def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
@@ -84,8 +89,17 @@ def load_for_role(file: Path | None, overrides: Sequence[str] | None) -> Config:
 
     Logs a warning for each check of the brokers' certificates that is switched off.
     """
+    return _load(file, overrides, is_role=True)
+
+
+def load_for_command(file: Path | None, overrides: Sequence[str] | None) -> Config:
+    """`load_for_role` for a command that ends by itself."""
+    return _load(file, overrides, is_role=False)
+
+
+def _load(file: Path | None, overrides: Sequence[str] | None, *, is_role: bool) -> Config:
     config = load(file, overrides)
-    start_logging(config)
+    start_logging(config, is_role=is_role)
     for option, consequence in config.kafka.unchecked():
         _warn_of(option, consequence)
     return config

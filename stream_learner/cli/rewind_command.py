@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_command, who_of
 from stream_learner.cli.output import print_fields, print_table
 from stream_learner.config.values import parse_start
 
@@ -43,7 +43,7 @@ def rewind(
     Nothing is changed where the state is in use (exit code 41), where nothing early enough is kept (55), or where the
     training log no longer holds what follows the checkpoint (27).
     """
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     from stream_learner.operations.rewind import RewindRequest, list_kept
     from stream_learner.operations.rewind import rewind as run
 

@@ -23,7 +23,15 @@ from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.gate_commands import gate_app
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.log_commands import log_app
-from stream_learner.cli.options import AsJson, ConfigFile, FailWithoutBrokers, Overrides, load_for_role, seconds
+from stream_learner.cli.options import (
+    AsJson,
+    ConfigFile,
+    FailWithoutBrokers,
+    Overrides,
+    load_for_command,
+    load_for_role,
+    seconds,
+)
 from stream_learner.cli.output import print_error, print_table
 from stream_learner.cli.rewind_command import rewind
 from stream_learner.cli.rights_command import rights
@@ -168,7 +176,7 @@ def score(
 
     echo '{"site": "news", "ad": "a1"}' | stream-learner score -c model.yaml
     """
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     from stream_learner.operations.score import score as run
 
     run(loaded, events, output, batch)
@@ -228,7 +236,7 @@ def topics_ensure(
     """
     from stream_learner.operations.topics import ensure_topics
 
-    rows = ensure_topics(load_for_role(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
+    rows = ensure_topics(load_for_command(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
     print_table(rows, title="topics", as_json=as_json)
     left = [f"{row['topic']} ({row['setting']})" for row in rows if not (row["done"] or row["enough"])]
     if left:

@@ -89,7 +89,9 @@ class Telemetry(Section):
     """Logs, metrics and health."""
 
     log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="Form of the log; auto is console on a terminal and json elsewhere."
+        "auto",
+        description="Form of the log; auto is console on a terminal and of commands that end by themselves, json "
+        "elsewhere.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     http_host: str = Field(

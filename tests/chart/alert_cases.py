@@ -34,6 +34,15 @@ def _requests(good: int, failed: int) -> Step:
     )
 
 
+def _fit(events: int = 0, unknown: int = 0, fields: int = 0, without: int = 0) -> Step:
+    return together(
+        adds(names.SCORER_EVENTS, events),
+        adds(names.SCORER_EVENTS_UNKNOWN, unknown),
+        adds(names.SCORER_FIELDS, fields),
+        adds(names.SCORER_FIELDS_UNKNOWN, without),
+    )
+
+
 def _restarts(role: str, every: int) -> Step:
     return sets(names.START_TIME, lambda minute: 1e9 + 60 * (minute - minute % every), role=role)
 
@@ -269,6 +278,12 @@ SCORER = (
         "StreamLearnerScorerNotReady",
         (sets(names.SCORER_READY, 0),),
         (sets(names.SCORER_READY, lambda minute: float(minute > 12)),),
+    ),
+    Case(
+        "StreamLearnerRequestsDoNotFit",
+        (_fit(events=1_000, unknown=60), _fit(fields=120, without=70)),
+        (_fit(events=1_000, unknown=40, fields=120, without=50), _fit()),
+        minutes=30,
     ),
     Case("StreamLearnerRequestsFail", (_requests(95, 5),), (_requests(1_000, 5),)),
     Case(

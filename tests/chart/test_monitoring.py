@@ -122,6 +122,7 @@ def test_alerts_of_scorers_are_about_the_names_they_serve() -> None:
         "StreamLearnerStale",
         "StreamLearnerVersionStale",
         "StreamLearnerUnusableRecords",
+        "StreamLearnerRequestsDoNotFit",
         "StreamLearnerServesCopy",
         "StreamLearnerCopyFails",
         "StreamLearnerScorerDiskFills",

@@ -16,8 +16,9 @@ import yaml
 from stream_learner import errors
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.cli import app, main
-from stream_learner.cli.options import load_for_role, seconds
+from stream_learner.cli.options import load_for_command, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_fields, print_table
+from stream_learner.config import Config
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 MINIMAL = str(CONFIGS / "minimal.yaml")
@@ -254,6 +255,21 @@ def test_errors_are_json_where_logs_are(capsys: pytest.CaptureFixture[str]) -> N
     assert (line["error"], line["message"], line["model"]) == ("TopicMissing", "no topic x", "ctr")
     assert line["action"]
     assert line["exit_code"] == 21
+
+
+@pytest.mark.parametrize(("load_config", "as_json"), [(load_for_role, True), (load_for_command, False)])
+def test_a_command_that_ends_by_itself_writes_text_on_a_pipe(
+    capsys: pytest.CaptureFixture[str], load_config: Callable[..., Config], as_json: bool
+) -> None:
+    """A role writes JSON there, unless the format is set; a terminal gets text from both."""
+    try:
+        for log_format, is_json in (("auto", as_json), ("json", True), ("console", False)):
+            load_config(Path(MINIMAL), [f"telemetry.log_format={log_format}"])
+            assert print_error(errors.TopicMissing("no topic x")) == 21
+            err = capsys.readouterr().err
+            assert err.startswith("{" if is_json else "error: no topic x\n"), err
+    finally:
+        configure_logging(log_format="console")
 
 
 def test_durations_of_options_may_lack_a_unit() -> None:

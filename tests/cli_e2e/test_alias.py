@@ -134,7 +134,8 @@ class Load:
             try:
                 self.answers.append(self._scorer.predict(EVENT))
                 many = self._scorer.predict_many([EVENT, EVENT])
-                self.answers += [Prediction(p, many.version, many.model) for p in many.p_click.tolist()]
+                each = zip(many.p_click.tolist(), many.known_features.tolist(), strict=True)
+                self.answers += [Prediction(p, many.version, many.model, known) for p, known in each]
             except BaseException as error:  # noqa: BLE001 -- any of them fails the test
                 self.errors.append(error)
 
@@ -388,13 +389,13 @@ def test_the_copy_of_an_alias_is_served_without_brokers_and_given_up_for_what_wa
         wait_until(copy.exists)
     with Scorer(f"127.0.0.1:{free_port()}", alias=family.alias, **options) as scorer:
         assert scorer.ready and scorer.is_from_copy
-        assert scorer.predict(EVENT) == (pytest.approx(family.expected(0)), 1000, family.names[0])
+        assert scorer.predict(EVENT) == (pytest.approx(family.expected(0)), 1000, family.names[0], 0)
     family.point(family.names[1])
     before = copy.read_bytes()
     with family.scorer(**options) as scorer:
         assert scorer.predict(EVENT).model == family.names[0]
         wait_until(lambda: scorer.model == family.names[1])
-        assert scorer.predict(EVENT) == (pytest.approx(family.expected(1)), 1001, family.names[1])
+        assert scorer.predict(EVENT) == (pytest.approx(family.expected(1)), 1001, family.names[1], 0)
         assert not scorer.is_from_copy
         wait_until(lambda: copy.read_bytes() != before)
     with Scorer(f"127.0.0.1:{free_port()}", alias=family.alias, **options) as scorer:

@@ -114,6 +114,14 @@ def test_topics_of_somebody_else_are_not_touched(foreign: World) -> None:
     assert empty.code == errors.NotFound.exit_code
 
 
+def test_a_state_directory_that_cannot_be_used_is_refused(learned: Learned) -> None:
+    """With what the system says of it: here it would be inside of a file."""
+    unusable = learned.world.file / "state"
+    ended = run("learn", "-c", learned.world.file, *set_of(learner__state_dir=unusable, learner__copies="false"))
+    assert ended.code == errors.StateUnusable.exit_code
+    assert f"{unusable} cannot be used" in ended.error["message"]
+
+
 @pytest.mark.parametrize(
     ("setting", "apart"),
     [

@@ -62,8 +62,9 @@ def test_events_of_any_kind_in_one_call(scorer: Scorer, model: Published) -> Non
     assert np.isnan(found.p_click[3])
     assert found.p_click[4] == pytest.approx(p_click(WEIGHTS, [BIAS_KEY, B]), abs=1e-12)
     assert (found.version, found.model, len(found)) == (1000, model.world.model, 5)
+    assert found.known_features.tolist() == [2, 2, 2, 0, 1]
     for event, p in zip(same, found.p_click.tolist(), strict=False):
-        assert scorer.predict(event) == (p, 1000, model.world.model)
+        assert scorer.predict(event) == (p, 1000, model.world.model, 2)
     assert len(scorer.predict_many([])) == 0
 
 
@@ -272,7 +273,7 @@ def test_a_record_that_cannot_be_used_is_passed_over_and_healed(make_world: Make
         model.world.append(model.topic, shard, bad)
         wait_until(lambda: values_of(metrics.text().decode())["scorer_records_unusable_total", ""] == 1)
         assert scorer.ready and scorer.why_refused == ""
-        assert scorer.predict({"site": "a"}) == (pytest.approx(expected), 5, model.world.model)
+        assert scorer.predict({"site": "a"}) == (pytest.approx(expected), 5, model.world.model, 1)
         named = next(line for line in logs if line["event"] == "snapshot_record_unusable")
         assert (named["partition"], type(named["offset"])) == (shard, int)
         assert f"topic {model.topic}, partition {shard}, offset {named['offset']}" in named["reason"]
@@ -352,8 +353,9 @@ def test_a_scorer_may_be_closed_from_its_callback(model: Published) -> None:
 def test_what_cannot_be_followed_is_said_at_the_start(make_world: MakeWorld) -> None:
     """A topic that is missing, brokers out of reach, no model's name."""
     world = make_world()
-    with pytest.raises(TopicMissing, match=world.config.snapshots_topic):
+    with pytest.raises(TopicMissing, match=f"no model {world.model}: .* {world.config.snapshots_topic}") as missing:
         Scorer(world.settings.bootstrap, world.model).start()
+    assert "Check the model's name" in missing.value.action and "input" not in missing.value.action
     with pytest.raises(ConfigError, match="name"):
         Scorer(world.settings.bootstrap)
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):

@@ -65,7 +65,7 @@ def test_a_line_is_given_before_the_next_has_come() -> None:
 def test_predictions_as_lines() -> None:
     """A line of JSON for each: probability in full precision and version, or what is wrong with the event."""
     p_click = np.array([0.1 + 0.2, np.nan, 1e-17])
-    predictions = Predictions(p_click, np.array([0, Reason.NOT_JSON, 0], np.uint8), 42, "ctr-v2")
+    predictions = Predictions(p_click, np.array([0, Reason.NOT_JSON, 0], np.uint8), 42, "ctr-v2", np.array([2, 0, 2]))
     lines = list(_answers(predictions))
     assert [json.loads(line) for line in lines] == [
         {"p": 0.1 + 0.2, "version": 42},
@@ -80,7 +80,7 @@ def test_predictions_as_lines() -> None:
 @pytest.mark.parametrize("reason", list(Reason)[1:])
 def test_every_reason_is_a_json_text(reason: Reason) -> None:
     """No reason's words break the line."""
-    (line,) = _answers(Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1, "m"))
+    (line,) = _answers(Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1, "m", np.zeros(1, np.int64)))
     assert json.loads(line) == {"error": reason.text}
 
 

@@ -6,7 +6,7 @@
 | output `p_click` | FP64 [n] | the probability that it is clicked |
 
 Elements are in `contents`, or in `raw_input_contents`, each behind its length as u32, little-endian. The answer has the
-form of the request. `parameters` of an answer hold the version's age, as over HTTP.
+form of the request. `parameters` of an answer are those of HTTP.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 from stream_learner.adapters.grpc.messages import message_class
 from stream_learner.adapters.http.models import Predictions, ServedModel
 from stream_learner.adapters.http.refused import Refused
-from stream_learner.adapters.http.v1 import check_count, check_instances, whole_seconds
-from stream_learner.adapters.http.v2 import INPUT, OUTPUT
+from stream_learner.adapters.http.v1 import check_count, check_instances
+from stream_learner.adapters.http.v2 import INPUT, OUTPUT, parameters
 
 _Request, _Response = message_class("ModelInferRequest"), message_class("ModelInferResponse")
 _LENGTH_BYTES = 4
@@ -47,11 +47,8 @@ def infer(served: ServedModel, request: Any, most: int) -> tuple[bytes, Predicti
     predictions = served.predict_many(_events(request, most))
     check_instances(predictions, "event")
     answer = _Response(model_name=predictions.model, model_version=str(predictions.version), id=request.id)
-    freshness_ms, age_s = predictions.freshness_ms, whole_seconds(predictions.version_age_s)
-    if freshness_ms is not None:
-        answer.parameters["freshness_ms"].int64_param = round(freshness_ms)
-    if age_s is not None:
-        answer.parameters["version_age_s"].int64_param = age_s
+    for name, value in parameters(predictions).items():
+        answer.parameters[name].int64_param = value
     output = answer.outputs.add(name=OUTPUT, datatype="FP64", shape=(len(predictions.p_click),))
     if request.raw_input_contents:
         answer.raw_output_contents.append(predictions.p_click.astype("<f8").tobytes())

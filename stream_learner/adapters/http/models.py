@@ -12,7 +12,10 @@ from stream_learner.adapters.http.refused import RETRY_SOON, Refused
 
 
 class Predictions(Protocol):
-    """Predictions of n events by one version of one model: p_click f64[n], status u8[n] (a `Reason`, 0 for OK)."""
+    """Predictions of n events by one version of one model: p_click f64[n], status u8[n] (a `Reason`, 0 for OK).
+
+    known_features i64[n]: how many features of each event have a weight in the version, the bias apart.
+    """
 
     @property
     def p_click(self) -> NDArray[np.float64]: ...
@@ -22,6 +25,8 @@ class Predictions(Protocol):
     def version(self) -> int: ...
     @property
     def model(self) -> str: ...
+    @property
+    def known_features(self) -> NDArray[np.int64]: ...
     @property
     def freshness_ms(self) -> float | None: ...
     @property

@@ -10,7 +10,7 @@ the bit.
 | GET /v1/models | {"models": [name, …]} |
 
 An instance is an event as a JSON object, or a string that holds such JSON. `model_name`, `model_version`,
-`freshness_ms` and `version_age_s` are additions to what the protocol asks for.
+`freshness_ms`, `version_age_s` and `known_features` are additions to what the protocol asks for.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def predict(served: ServedModel, body: bytes, most: int) -> tuple[bytes, Predict
         "model_version": str(predictions.version),
         "freshness_ms": None if freshness_ms is None else round(freshness_ms),
         "version_age_s": whole_seconds(predictions.version_age_s),
+        "known_features": fewest_known(predictions),
     }
     return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), predictions
 
@@ -68,6 +69,11 @@ def status(name: str, served: ServedModel) -> tuple[int, dict[str, Any]]:
 def whole_seconds(seconds: float | None) -> int | None:
     """Seconds as responses show them; None stays None."""
     return None if seconds is None else round(seconds)
+
+
+def fewest_known(predictions: Predictions) -> int | None:
+    """The known features of the event that has the fewest, None if there is no event."""
+    return min(predictions.known_features.tolist(), default=None)
 
 
 def check_instances(predictions: Predictions, noun: str) -> None:

@@ -6,7 +6,7 @@
 | output `p_click` | FP64 [n] | the probability that it is clicked |
 
 `parameters` of a response hold the version's age: `freshness_ms` since the end of its tick, `version_age_s` since it
-was applied.
+was applied; and `known_features`: how many features of an event the model knows, of the event with the fewest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 
 from stream_learner.adapters.http.models import Predictions, ServedModel
 from stream_learner.adapters.http.refused import Refused
-from stream_learner.adapters.http.v1 import check_count, check_instances, parse_object, whole_seconds
+from stream_learner.adapters.http.v1 import check_count, check_instances, fewest_known, parse_object, whole_seconds
 
 INPUT, OUTPUT = "events", "p_click"
 _TENSORS = {
@@ -52,18 +52,27 @@ def infer(served: ServedModel, body: bytes, most: int) -> tuple[bytes, Predictio
     _check_outputs(request.get("outputs"))
     predictions = served.predict_many(_events(request.get("inputs"), most))
     check_instances(predictions, "event")
-    freshness_ms, age_s = predictions.freshness_ms, whole_seconds(predictions.version_age_s)
-    ages = {"freshness_ms": None if freshness_ms is None else round(freshness_ms), "version_age_s": age_s}
     response = {
         "model_name": predictions.model,
         "model_version": str(predictions.version),
         **({} if request_id is None else {"id": request_id}),
-        "parameters": {name: age for name, age in ages.items() if age is not None},
+        "parameters": parameters(predictions),
         "outputs": [
             {"name": OUTPUT, "datatype": "FP64", "shape": [len(predictions.p_click)], "data": predictions.p_click}
         ],
     }
     return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY), predictions
+
+
+def parameters(predictions: Predictions) -> dict[str, int]:
+    """What a response says about its predictions, of what is known."""
+    freshness_ms = predictions.freshness_ms
+    found = {
+        "freshness_ms": None if freshness_ms is None else round(freshness_ms),
+        "version_age_s": whole_seconds(predictions.version_age_s),
+        "known_features": fewest_known(predictions),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _check_outputs(outputs: Any) -> None:

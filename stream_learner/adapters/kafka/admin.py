@@ -32,6 +32,8 @@ from stream_learner.wording import count_of
 
 REQUEST_TIMEOUT_S = 15.0
 LOOK_S = 1.0
+REFUSED_S = 3.0
+"""How long a broker may take to begin to listen, while connections are refused."""
 NO_TOPIC_ID = bytes(16)
 MOCK_CLUSTER = "mockCluster"
 MORE = "more than asked for; left as it is"
@@ -156,8 +158,11 @@ class Admin:
         return clients * (CLIENT_FILES + BROKER_FILES * self._brokers)
 
     def _cluster_id(self) -> str:
-        """Ask until a broker answers or the time is up. Refused credentials are raised at once."""
-        deadline_s = time.monotonic() + self._timeout_s
+        """Ask until a broker answers or the time is up. Refused credentials are raised at once.
+
+        The time is up after `REFUSED_S` if nobody listens at any of the addresses.
+        """
+        began_s = time.monotonic()
         while True:
             try:
                 cluster = self._admin.list_topics(timeout=min(LOOK_S, self._timeout_s))
@@ -168,7 +173,8 @@ class Admin:
                 found = self._fault(error, self._operation("reach the cluster"))
                 if not isinstance(found, BrokerUnreachable):
                     raise found from error
-                if time.monotonic() > deadline_s:
+                waited_s = time.monotonic() - began_s
+                if waited_s > self._timeout_s or (waited_s > REFUSED_S and self._settings.why_nobody_listens()):
                     raise self._unreachable(found) from error
 
     def _unreachable(self, found: BrokerUnreachable) -> StreamLearnerError:

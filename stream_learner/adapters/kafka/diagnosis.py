@@ -28,11 +28,40 @@ def diagnosis(options: Mapping[str, str], words: str = "") -> str:
     """
     if _ALERT in words:
         return _about_certificate(options)
+    if not words and (refusals := why_nobody_listens(options)):
+        return refusals
     address = _address(options, words)
     if address is None:
         return ""
     secured = "ssl" in options.get("security.protocol", "plaintext").lower()
     return _with_tls(address, options) if secured else _without_tls(address)
+
+
+def why_nobody_listens(options: Mapping[str, str]) -> str:
+    """Say why each of `bootstrap.servers` cannot be a broker now: it refuses connections, or its name does not resolve.
+
+    "" if that is not so of one of them.
+    """
+    found = []
+    for server in options.get("bootstrap.servers", "").split(","):
+        address = _parsed(server)
+        refusal = _refusal(address) if address is not None else ""
+        if not refusal:
+            return ""
+        found.append(refusal)
+    return "; ".join(found)
+
+
+def _refusal(address: tuple[str, int]) -> str:
+    try:
+        socket.create_connection(address, TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return f"{_text(address)} refuses connections: nothing listens there"
+    except socket.gaierror as error:
+        return f"the name {address[0]} does not resolve ({error.strerror})"
+    except (OSError, ValueError):
+        return ""
+    return ""
 
 
 def _about_certificate(options: Mapping[str, str]) -> str:
@@ -51,9 +80,12 @@ def _about_certificate(options: Mapping[str, str]) -> str:
 def _address(options: Mapping[str, str], words: str) -> tuple[str, int] | None:
     """Host and port of the broker to try."""
     named = _ADDRESS.search(words)
-    host, _, port = (
-        (named[1], "", named[2]) if named else options.get("bootstrap.servers", "").split(",")[0].rpartition(":")
-    )
+    return _parsed(f"{named[1]}:{named[2]}" if named else options.get("bootstrap.servers", "").split(",")[0])
+
+
+def _parsed(server: str) -> tuple[str, int] | None:
+    """Host and port of one of `bootstrap.servers`."""
+    host, _, port = server.strip().rpartition(":")
     host = host.rpartition("://")[2].strip("[]")
     return (host, int(port)) if host and port.isdigit() else None
 

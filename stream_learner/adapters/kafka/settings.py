@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.clients import require_room
 from stream_learner.adapters.kafka.credentials import Credentials, subject_of, text_of
-from stream_learner.adapters.kafka.diagnosis import diagnosis
+from stream_learner.adapters.kafka.diagnosis import diagnosis, why_nobody_listens
 from stream_learner.adapters.kafka.faults import Operation
 from stream_learner.adapters.kafka.properties import (
     ALIASES,
@@ -98,6 +98,10 @@ class KafkaSettings:
     def explain(self, words: str = "") -> str:
         """The reason why brokers and client do not understand each other, "" if unknown. May take some seconds."""
         return diagnosis(self._properties, words)
+
+    def why_nobody_listens(self) -> str:
+        """The reason why no address of `bootstrap.servers` can be a broker now, "" if one may be."""
+        return why_nobody_listens(self._properties)
 
     def with_group(self, group: str) -> KafkaSettings:
         """A copy of these settings for another consumer group."""

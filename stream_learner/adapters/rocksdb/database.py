@@ -27,7 +27,7 @@ from rocksdict import (
 )
 
 from stream_learner.adapters import machine
-from stream_learner.errors import DiskFull, StateDamaged, StateInUse, Stop
+from stream_learner.errors import DiskFull, StateDamaged, StateInUse, StateUnusable, Stop
 
 MIB = 1 << 20
 ROWS_FAMILY = "rows"
@@ -210,10 +210,7 @@ def explain(path: Path, text: str) -> Stop:
         return StateInUse(f"another process has the state directory {path} open")
     if "Corruption" in text or "Invalid argument" in text or _GONE.search(text):
         return StateDamaged(f"{path} cannot be read ({text})")
-    return Stop(
-        f"the state directory {path} cannot be used ({text})",
-        action="Check that the directory exists, can be written by this user, and that its disk works.",
-    )
+    return StateUnusable(f"the state directory {path} cannot be used ({text})")
 
 
 def between(family: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -309,6 +309,18 @@ SCORER_LOAD = _histogram("scorer_load_seconds", SLOW_SECONDS, "From start to a c
 SCORER_WEIGHTS = _gauge("scorer_weights", "Weights in the replica.")
 SCORER_MODEL_INFO = _gauge("scorer_model_info", "Always 1; the label says which model is served.", "served_model")
 SCORER_SWITCHES = _counter("scorer_switches_total", "Times another model was put in the place of the one served.")
+SCORER_EVENTS = _counter("scorer_events_total", "Events predicted.")
+SCORER_EVENTS_UNKNOWN = _counter(
+    "scorer_events_unknown_total",
+    "Events predicted of which no feature has a weight in the version served, the bias apart: what is predicted says "
+    "nothing of them.",
+)
+SCORER_FIELDS = _counter("scorer_fields_total", "Fields of the events that were looked at, about one a second.")
+SCORER_FIELDS_UNKNOWN = _counter(
+    "scorer_fields_unknown_total",
+    "Of these fields those of which no feature has had a weight, in at least 30 events: misspelt, new to the model, of "
+    "no use to it, or with other values in every event.",
+)
 
 SERVE_REQUESTS = _counter(
     "serve_requests_total",

@@ -6,6 +6,9 @@ as many values, and as many addresses where the searches for the keys begin. The
 
 The kernel stops at an event that the fast decoder does not take. It never stays in a bank while Python works: when it
 goes on, it compares the number of the exchange, so that all events of a request are predicted with one version.
+
+A feature is *known* if it has a weight in the version; the bias does not count. The kernel counts the known features of
+each event, and the events that have none: their prediction says nothing of them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast.scanner import decode_row
+from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import copied, kernel
 from stream_learner.core.machine.memory import (
     load_f64,
@@ -54,15 +58,23 @@ REQ_GIVEN = 96
 REQ_EXCHANGE = 104
 # Request: set by the kernel.
 REQ_VERSION = 112
-REQ_BYTES = 120
+# Request: where the known features of each event go, i64[n], as its prediction goes to REQ_P_CLICK. COUNTS: address of
+# two words that go on from request to request: the events predicted, and those of them without a known feature.
+REQ_KNOWN = 120
+REQ_COUNTS = 128
+REQ_BYTES = 136
 
 ANY_EXCHANGE = 0
 NOT_GIVEN = -1
 CHANGED = -1
 """In place of an event: another version is served than that of the events before."""
+NOT_PREDICTED = -1
+"""In place of known features: the fast decoder does not take the event."""
 SPARE_PRODUCTS = 8
 
 _NO_BANK = np.int64(-1)
+_NO_WEIGHT = np.float32(0.0)
+_BIAS = np.uint64(BIAS_KEY)
 
 
 def row_bytes(room: int) -> int:
@@ -118,16 +130,31 @@ def _begin_searches(request: int, event: int, count: int) -> None:
 
 
 @kernel
-def _predict(request: int, event: int, count: int, bank: int) -> None:
-    """Store the prediction of an event whose searches have begun."""
+def _predict(request: int, event: int, count: int, bank: int) -> int:
+    """Store the prediction of an event whose searches have begun, and how many of its features are known: returned."""
     room, keys = load_i64(request + REQ_ROOM), _row_of(request, event)
     values, searches = keys + 8 * room, keys + 16 * room
     products = load_i64(request + REQ_ROWS) + 48 * room
+    known, weight = np.int64(0), _NO_WEIGHT
     for i in range(count):
-        weight = weight_from(load_i64(searches + 8 * i), load_u64(keys + 8 * i), bank)
+        key = load_u64(keys + 8 * i)
+        weight = weight_from(load_i64(searches + 8 * i), key, bank)
+        known += np.int64(weight != _NO_WEIGHT)
         store_f64(products + 8 * i, np.float64(weight) * load_f64(values + 8 * i))
+    if count > 0 and load_u64(keys + 8 * (count - 1)) == _BIAS:
+        known -= np.int64(weight != _NO_WEIGHT)
     loss = load_i64(load_i64(request + REQ_CONTROL) + LOSSES + 8 * bank)
     store_f64(load_i64(request + REQ_P_CLICK) + 8 * event, prediction(loss, sum_products(products, count)))
+    store_i64(load_i64(request + REQ_KNOWN) + 8 * event, known)
+    return known
+
+
+@kernel
+def _count(request: int, events: int, unknown: int) -> None:
+    """Count events that were predicted, and those of them without a known feature."""
+    counts = load_i64(request + REQ_COUNTS)
+    store_i64(counts, load_i64(counts) + events)
+    store_i64(counts + 8, load_i64(counts + 8) + unknown)
 
 
 @kernel
@@ -136,7 +163,7 @@ def predict_events(request: int) -> int:
     event, last = load_i64(request + REQ_FIRST), load_i64(request + REQ_LAST)
     given = load_i64(request + REQ_GIVEN)
     store_i64(request + REQ_GIVEN, NOT_GIVEN)
-    bank, waiting = _NO_BANK, np.int64(-1)
+    bank, waiting, first, unknown = _NO_BANK, np.int64(-1), event, np.int64(0)
     while event < last:
         count = given if given >= 0 else _decode(request, event)
         given = np.int64(NOT_GIVEN)
@@ -148,7 +175,7 @@ def predict_events(request: int) -> int:
                 return np.int64(CHANGED)
         _begin_searches(request, event, count)
         if waiting >= 0:
-            _predict(request, event - 1, waiting, bank)
+            unknown += _predict(request, event - 1, waiting, bank) == 0
         waiting = count
         event += 1
     if bank < 0 and event == last:
@@ -156,9 +183,16 @@ def predict_events(request: int) -> int:
         if bank < 0:
             return np.int64(CHANGED)
     if waiting >= 0:
-        _predict(request, event - 1, waiting, bank)
+        unknown += _predict(request, event - 1, waiting, bank) == 0
+    _count(request, event - first, unknown)
     if bank >= 0:
         leave(load_i64(request + REQ_CONTROL), bank)
     if event == last:
         store_i64(request + REQ_EXCHANGE, ANY_EXCHANGE)
     return event
+
+
+@kernel
+def predict_one(request: int) -> int:
+    """`predict_events` for a request of one event; returns its known features, or NOT_PREDICTED."""
+    return load_i64(load_i64(request + REQ_KNOWN)) if predict_events(request) == 1 else np.int64(NOT_PREDICTED)

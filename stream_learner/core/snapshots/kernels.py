@@ -33,6 +33,7 @@ from stream_learner.core.machine.atomics import (
     load_f32,
     store_f32,
 )
+from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
     load_f64,
@@ -76,6 +77,7 @@ _NO_KEY = np.uint64(0)
 _KEYS, _LAST_KEY = np.uint64(0b01010101), np.uint64(0b01000000)
 """Where in a line of four rows there are keys, by words."""
 _ZERO = np.float32(0.0)
+_BIAS = np.uint64(BIAS_KEY)
 
 
 @kernel
@@ -164,17 +166,18 @@ def predict_rows(
     values: NDArray[np.float64],
     row_start: NDArray[np.int64],
     p_click: NDArray[np.float64],
+    known: NDArray[np.int64],
     directory: int,
     control: int,
 ) -> int:
     """Predict hashed events; returns the version that all predictions are of.
 
     keys u64[m], values f64[m], row_start i64[n+1], as `Replica.predict` takes them; fills p_click f64[n] by the link of
-    the bank's loss. Returns NO_VERSION before the first version, BAD_ROWS if the arrays do not fit together; p_click
-    means nothing then.
+    the bank's loss, and known i64[n] with the number of known features. Returns NO_VERSION before the first version,
+    BAD_ROWS if the arrays do not fit together; both mean nothing then.
     """
     longest = _longest_event(row_start, len(keys), len(values))
-    if longest < 0 or len(p_click) != len(row_start) - 1:
+    if longest < 0 or len(p_click) != len(row_start) - 1 or len(known) != len(p_click):
         return np.int64(BAD_ROWS)
     scratch = np.empty(_RING + 1 + longest + 8)
     searches = np.int64(scratch.ctypes.data)
@@ -187,12 +190,14 @@ def predict_rows(
         _begin_search(searches, ahead, load_u64(key_at + 8 * ahead), directory)
     for r in range(len(p_click)):
         count = row_start[r + 1] - row_start[r]
+        known[r] = 0
         for i in range(count):
             if feature + _AHEAD < end:
                 ahead = feature + _AHEAD
                 _begin_search(searches, ahead, load_u64(key_at + 8 * ahead), directory)
             key = load_u64(key_at + 8 * feature)
             weight = weight_from(load_i64(searches + 8 * (feature & _RING)), key, bank)
+            known[r] += weight != _ZERO and key != _BIAS
             store_f64(products + 8 * i, np.float64(weight) * load_f64(value_at + 8 * feature))
             feature += 1
         p_click[r] = prediction(loss, sum_products(products, count))

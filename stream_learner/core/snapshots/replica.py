@@ -26,7 +26,7 @@ from stream_learner.core.snapshots.pages import shard_prefix
 from stream_learner.core.snapshots.predictor import EventPredictor
 from stream_learner.core.snapshots.predictor import warm as warm_predictor
 from stream_learner.core.snapshots.records import ModelRecord, Record, decode
-from stream_learner.core.snapshots.table import Change, ReplicaTable
+from stream_learner.core.snapshots.table import Change, ReplicaTable, RowPredictions
 from stream_learner.core.snapshots.table import warm as warm_table
 
 _U64, _F64, _I64 = np.dtype(np.uint64), np.dtype(np.float64), np.dtype(np.int64)
@@ -153,18 +153,18 @@ class Replica:
 
     def predict(
         self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], int]:
-        """Predictions f64[n] of hashed events, by the link of the model's loss, and the version that all are of.
+    ) -> RowPredictions:
+        """Predictions of n hashed events, by the link of the model's loss, all of one version.
 
         keys u64[m], values f64[m], row_start i64[n+1]: event i has the features row_start[i] to row_start[i+1] - 1.
         A key without a weight counts as weight 0. The version is -1, and the predictions mean nothing, before the
         first whole version. Raises ValueError if the arrays do not fit together.
         """
         arrays = _plain(keys, _U64), _plain(values, _F64), _plain(row_start, _I64)
-        p_click, version = self._table.predict(*arrays)
-        if version == BAD_ROWS:
+        found = self._table.predict(*arrays)
+        if found.version == BAD_ROWS:
             raise ValueError("row_start must begin at 0 or later, never fall, and end within keys and values")
-        return p_click, version
+        return found
 
     def predictor(self, features: FeatureSpec, ignore_fields: tuple[str, ...]) -> EventPredictor:
         """What predicts events with these weights, for one thread at a time (`EventPredictor`)."""

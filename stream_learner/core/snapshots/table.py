@@ -114,6 +114,14 @@ class KeyedWeights(NamedTuple):
     weights: NDArray[np.float32]
 
 
+class RowPredictions(NamedTuple):
+    """Predictions of n hashed events: p_click f64[n], all of one version; known i64[n]: how many features are known."""
+
+    p_click: NDArray[np.float64]
+    version: int
+    known: NDArray[np.int64]
+
+
 class ReplicaTable:
     """The weights of one model. One thread writes; any number read."""
 
@@ -150,10 +158,11 @@ class ReplicaTable:
 
     def predict(
         self, keys: NDArray[np.uint64], values: NDArray[np.float64], row_start: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], int]:
-        """Predictions f64[n] and their version, as `predict_rows` makes them; arrays are C-contiguous and writeable."""
-        p_click = np.empty(len(row_start) - 1)
-        return p_click, predict_rows(keys, values, row_start, p_click, self.directory, self.control)
+    ) -> RowPredictions:
+        """What `predict_rows` makes; arrays are C-contiguous and writeable."""
+        p_click, known = np.empty(len(row_start) - 1), np.empty(len(row_start) - 1, np.int64)
+        version = predict_rows(keys, values, row_start, p_click, known, self.directory, self.control)
+        return RowPredictions(p_click, version, known)
 
     def weight(self, key: int) -> float:
         """The current weight of a key, 0.0 if it has none."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.config.values import format_duration_ms
 from stream_learner.core.control.records import PROMOTE
@@ -82,7 +83,9 @@ class PromotionChecks:
         """Check that a replica of the model becomes ready. Returns its description then."""
         until = time.monotonic() + self._config.scorer.ready_timeout_ms / 1000
         try:
-            replica = ModelReplica(self._settings, model, f"{model}.snapshots", self._log, stale_after_ms=None)
+            replica = ModelReplica(
+                self._settings, model, f"{model}.snapshots", self._log, stale_after_ms=None, metrics=Metrics(model)
+            )
             replica.start()
             try:
                 while replica.why_not_current and replica.failure is None and time.monotonic() < until:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.adapters.rocksdb.database import explained
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.model.fold import Learner
@@ -147,8 +148,9 @@ class Recovery:
         return True
 
     def _load(self) -> tuple[Checkpoints, Positions]:
-        finish_swap(self._config.state_dir)
-        seen = damage_seen(self._config.state_dir)
+        with explained(self._config.state_dir):
+            finish_swap(self._config.state_dir)
+            seen = damage_seen(self._config.state_dir)
         if seen:
             raise StateDamaged(seen)
         checkpoints = Checkpoints(

@@ -1,9 +1,9 @@
 """The scorer: from published models to predictions.
 
 Read `reader` (the snapshot topic into a replica, in a thread), `replica` (one model: its replica, and how events become
-its features), `kept_copy` (the last version on disk), `served_model` (which model is served), `scorer` (the class that
-users call). `serve/` answers over HTTP with one scorer for each name. The weights themselves, and when a version is
-whole, are `core.snapshots`.
+its features), `request_fit` (whether events have features that the model knows), `kept_copy` (the last version on
+disk), `served_model` (which model is served), `scorer` (the class that users call). `serve/` answers over HTTP with
+one scorer for each name. The weights themselves, and when a version is whole, are `core.snapshots`.
 
 What one model answers
 ----------------------

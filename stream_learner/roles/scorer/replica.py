@@ -24,20 +24,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.control.records import Pin
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.features import Event
 from stream_learner.core.events.reasons import Reason, Refused
-from stream_learner.core.snapshots.predictor import EventPredictor
+from stream_learner.core.snapshots.predictor import EventPredictions, EventPredictor
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.replica_copy import WholeVersion
-from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError
+from stream_learner.errors import NewerFormat, NotReady, StreamLearnerError, TopicMissing
 from stream_learner.roles.scorer.reader import SnapshotReader
+from stream_learner.roles.scorer.request_fit import RequestFit
 
 LOOK_S = 0.5
 """Time between two looks whether the version is stale, and whether the reader has ended."""
 AGAIN_S, LONGEST_AGAIN_S = 5.0, 60.0
 """Time from the end of a reader, or from a failed start, to the next attempt; it doubles with each failure."""
+NO_MODEL = (
+    "Check the model's name, and kafka.bootstrap.servers. The topics of a new model are made by "
+    "`stream-learner topics ensure`, and a learner publishes it."
+)
 STOP_S = 2.0
 """How long `stop` waits for a request to brokers that do not answer."""
 
@@ -51,14 +57,19 @@ class BadEvent(ValueError):
 
 
 class Prediction(NamedTuple):
-    """A click probability, and the version (a tick) and model that it was made with."""
+    """A click probability, and the version (a tick) and model that it was made with.
+
+    known_features: how many features of the event have a weight in the version, the bias apart; 0 where the prediction
+    says nothing of the event.
+    """
 
     p_click: float
     version: int
     model: str
+    known_features: int
 
 
-_prediction = cast("Callable[[tuple[float, int, str]], Prediction]", partial(tuple.__new__, Prediction))
+_prediction = cast("Callable[[tuple[float, int, str, int]], Prediction]", partial(tuple.__new__, Prediction))
 """`Prediction._make`, in half its time."""
 
 
@@ -68,13 +79,15 @@ class Predictions:
 
     p_click f64[n], NaN for an event that cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of the
     version when they were made, from the end of its tick by the wall clock; None if it is not known. version_age_s: how
-    long ago the version was published, seconds, by the time of its records and the wall clock.
+    long ago the version was published, seconds, by the time of its records and the wall clock. known_features i64[n]:
+    as of `Prediction`, 0 for an event that cannot be scored.
     """
 
     p_click: NDArray[np.float64]
     status: NDArray[np.uint8]
     version: int
     model: str
+    known_features: NDArray[np.int64]
     freshness_ms: float | None = None
     version_age_s: float | None = None
 
@@ -129,10 +142,12 @@ class ModelReplica:
         refuse_after_ms: int | None = None,
         on_version: Callable[[ModelReplica, int], None] = lambda replica, version: None,
         on_unusable: Callable[[], None] = lambda: None,
+        metrics: Metrics,
         kept: KeptVersion | None = None,
     ) -> None:
         """on_version: is called in the reader's thread with every version, once it is served. on_unusable: is called
-        for every record of the topic that cannot be used. kept: a version to serve until the topic has been read.
+        for every record of the topic that cannot be used. metrics: counts whether requests fit the model. kept: a
+        version to serve until the topic has been read.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised. With `kept` it asks no broker yet, and raises NewerFormat
         if this program cannot encode events for that version.
@@ -145,6 +160,7 @@ class ModelReplica:
         self._refuse_after_ms = refuse_after_ms
         self._on_version = on_version
         self._on_unusable = on_unusable
+        self._fit = RequestFit(metrics, log)
         self._began_s = self._published_s = time.monotonic()
         self._excused_at_s = -math.inf
         self.loaded_s: float | None = None
@@ -182,6 +198,7 @@ class ModelReplica:
             self._tending.join(STOP_S)
         if self._reader is not None:
             self._reader.stop()
+        self._fit.report()
 
     def pin(self, version: int | None) -> None:
         """Serve no version after this one; None holds the one served now, or the first one to come."""
@@ -292,41 +309,56 @@ class ModelReplica:
         if whole is None or self._refuse_after_ms is not None:
             whole = self._usable()
         try:
-            p_click, version = (whole.local.predictor or self._new_predictor(whole)).predict(event)
+            p_click, version, known = (whole.local.predictor or self._new_predictor(whole)).predict(event)
         except Refused as refused:
             raise BadEvent(refused.reason) from None
-        return _prediction((p_click, version, self.model))
+        if known < self._fit.wanted:
+            self._fit.keep(event)
+        return _prediction((p_click, version, self.model, known))
 
     def predict_many(self, events: Sequence[Event]) -> Predictions:
         """Many events. Raises NotReady before the first version."""
         whole = self._usable()
-        predictor = whole.local.predictor or self._new_predictor(whole)
-        return self._predictions(whole, *predictor.predict_many(events))
+        given = events if isinstance(events, list) else list(events)
+        found = (whole.local.predictor or self._new_predictor(whole)).predict_many(given)
+        if self._fit.wanted and (wanted := self._wanted_of(found)) is not None:
+            self._fit.keep(given[wanted])
+        return self._predictions(whole, found)
 
     def predict_json(self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> Predictions:
         """Many events in one buffer; see `Scorer.predict_json` for the arguments."""
         whole = self._usable()
-        predictor = whole.local.predictor or self._new_predictor(whole)
-        return self._predictions(whole, *predictor.predict_json(data, bounds))
+        found = (whole.local.predictor or self._new_predictor(whole)).predict_json(data, bounds)
+        if self._fit.wanted and (wanted := self._wanted_of(found)) is not None:
+            self._fit.keep(bytes(data[bounds[wanted] : bounds[wanted + 1]]))
+        return self._predictions(whole, found)
 
     def predict_hashed(self, keys: ArrayLike, values: ArrayLike, row_start: ArrayLike) -> Predictions:
         """Hashed features; see `Scorer.predict_hashed` for the arguments."""
         whole = self._usable()
-        p_click, version = whole.replica.predict(
+        p_click, version, known = whole.replica.predict(
             np.asarray(keys, np.uint64), np.asarray(values, np.float64), np.asarray(row_start, np.int64)
         )
-        return self._predictions(whole, p_click, np.zeros(len(p_click), np.uint8), version)
+        self._fit.count(known)
+        return self._predictions(whole, EventPredictions(p_click, np.zeros(len(p_click), np.uint8), version, known))
 
-    def _predictions(
-        self, whole: _Whole, p_click: NDArray[np.float64], status: NDArray[np.uint8], version: int
-    ) -> Predictions:
-        return Predictions(p_click, status, version, self.model, _age_ms(version, whole.encoding), self._age_s())
+    def _predictions(self, whole: _Whole, found: EventPredictions) -> Predictions:
+        p_click, status, version, known = found
+        return Predictions(p_click, status, version, self.model, known, _age_ms(version, whole.encoding), self._age_s())
 
     def _new_predictor(self, whole: _Whole) -> EventPredictor:
         """The predictor of the calling thread, which has none yet."""
         predictor = whole.replica.predictor(whole.encoding.spec, whole.encoding.ignored)
         whole.local.predictor = predictor
+        self._fit.follow(predictor)
         return predictor
+
+    def _wanted_of(self, found: EventPredictions) -> int | None:
+        """The place of an event that is to be looked at, None if these have none."""
+        if len(found.known) == 1:
+            return 0 if found.known[0] < self._fit.wanted and not found.status[0] else None
+        wanted = np.flatnonzero((found.known < self._fit.wanted) & (found.status == 0))
+        return int(wanted[0]) if len(wanted) else None
 
     def _usable(self) -> _Whole:
         """The version to predict with, as one reference: a call ends with what it began with. Raises NotReady."""
@@ -353,14 +385,19 @@ class ModelReplica:
 
     def _new_reader(self) -> SnapshotReader:
         """Make a reader of the topic, from its beginning. Raises TopicMissing, BrokerUnreachable, NotAuthorised."""
-        reader = SnapshotReader(
-            self._settings,
-            self._topic,
-            self._log,
-            lambda version, published_ms: self._note(reader.replica, version, published_ms),
-            check_model=self._encoding_of,
-            on_unusable=self._on_unusable,
-        )
+        try:
+            reader = SnapshotReader(
+                self._settings,
+                self._topic,
+                self._log,
+                lambda version, published_ms: self._note(reader.replica, version, published_ms),
+                check_model=self._encoding_of,
+                on_unusable=self._on_unusable,
+            )
+        except TopicMissing as error:
+            raise TopicMissing(
+                f"there is no model {self.model}: its topic is {error.message}", action=NO_MODEL
+            ) from error
         return reader
 
     def _pin_reader(self, reader: SnapshotReader) -> None:
@@ -372,11 +409,13 @@ class ModelReplica:
         reader.pin(version)
 
     def _tend(self) -> None:
-        """Take step 3 when the reader has ended; log when the version becomes stale."""
+        """Take step 3 when the reader has ended; log when the version becomes stale, or requests do not fit."""
         again_s, pause_s, said = time.monotonic(), AGAIN_S, ""
         while not self._stop.wait(LOOK_S):
             self._tell_staleness()
             whole, reader = self._whole, self._reader
+            if whole is not None:
+                self._fit.turn(whole.encoding.spec, whole.encoding.ignored, whole.replica.weight)
             if reader is not None and whole is not None and whole.replica is reader.replica:
                 pause_s, said = AGAIN_S, ""
             ended = reader is None or reader.failure is not None

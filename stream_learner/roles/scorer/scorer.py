@@ -372,6 +372,7 @@ class Scorer:
             refuse_after_ms=self._refuse_after_ms,
             on_version=self._on_version,
             on_unusable=lambda: self._metrics.inc(names.SCORER_UNUSABLE),
+            metrics=self._metrics,
             kept=kept,
         )
 

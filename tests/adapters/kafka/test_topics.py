@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 import uuid
@@ -33,6 +34,7 @@ from stream_learner.errors import (
     TopicRecreated,
 )
 from tests.adapters.kafka.kafka_help import append, raises_within, transaction, until
+from tests.cli_e2e.world import free_port
 from tests.conftest import MakeTopic
 from tests.kafka_broker.broker import delete_topics
 
@@ -174,6 +176,17 @@ def test_questions_about_what_does_not_exist_name_it(admin: Admin) -> None:
         OffsetQueries(nowhere, request_timeout_s=0.3).high_watermarks([("any", 0)])
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
         Admin(nowhere, request_timeout_s=0.3).describe(["any"])
+
+
+def test_where_nobody_listens_is_told_before_the_time_is_up() -> None:
+    """Connections refused, and names that do not resolve; not where one of the addresses may be a broker."""
+    free = f"127.0.0.1:{free_port()}"
+    nowhere = KafkaSettings({"bootstrap.servers": f"{free},nowhere.invalid:9092"})
+    with pytest.raises(BrokerUnreachable, match=f"{free} refuses connections: .*nowhere.invalid does not resolve"):
+        Admin(nowhere, request_timeout_s=3600.0).describe(["any"])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert KafkaSettings({"bootstrap.servers": f"{free},{address}"}).why_nobody_listens() == ""
 
 
 def test_an_answer_without_an_offset_is_none(admin: Admin, topics: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:

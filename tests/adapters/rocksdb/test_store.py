@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWri
 from stream_learner.core.snapshots.pages import PagePolicy, Prefix
 from stream_learner.core.snapshots.records import PageRecord, decode
 from stream_learner.core.snapshots.rows import StateRows, rows_between
-from stream_learner.errors import DiskFull, NewerFormat, StateDamaged, StateInUse, StateOfAnotherModel
+from stream_learner.errors import DiskFull, NewerFormat, StateDamaged, StateInUse, StateOfAnotherModel, StateUnusable
 
 IDENTITY = {"model": "ctr", "optimizer": "ftrl"}
 SMALL = PagePolicy(page_bytes=640, part_bytes=480, ring=8, delta_share=0.7, lean=True)
@@ -335,3 +336,11 @@ def test_disk_full_is_told_from_other_errors() -> None:
     """RocksDB's text for a full disk becomes DiskFull."""
     text = "IO error: No space left on device: While appending to file: 000008.log"
     assert isinstance(explain(Path("s"), text), DiskFull)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """Such as one inside of a file."""
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "state"):
+        with pytest.raises(StateUnusable, match=re.escape(f"the state directory {path} cannot be used")):
+            open_store(path)

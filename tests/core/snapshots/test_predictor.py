@@ -16,6 +16,7 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.features import Event, event_text
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.model.losses import LOSSES
 from stream_learner.core.snapshots import predictor as module
 from stream_learner.core.snapshots.predictor import EVENT_ROOM, EventPredictor
@@ -60,20 +61,25 @@ def expected(table: ReplicaTable, rows: Rows) -> list[float]:
     return np.array(found, np.float64).view(np.int64).tolist()
 
 
+def known_features(table: ReplicaTable, rows: Rows) -> list[int]:
+    """How many features of each row have a weight, the bias apart; 0 for what was refused."""
+    return [sum(key != BIAS_KEY and table.weight(key) != 0 for key in keys) for _, keys, _ in rows]
+
+
 def bits(p_click: np.ndarray) -> list[int]:
     return p_click.view(np.int64).tolist()
 
 
-def one_by_one(predictor: EventPredictor, events: Sequence[Event]) -> tuple[list[int], list[int]]:
-    """Bits and statuses of `predict`, called for each event."""
-    found, statuses = np.full(len(events), np.nan), [0] * len(events)
+def one_by_one(predictor: EventPredictor, events: Sequence[Event]) -> tuple[list[int], list[int], list[int]]:
+    """Bits, statuses and known features of `predict`, called for each event."""
+    found, statuses, known = np.full(len(events), np.nan), [0] * len(events), [0] * len(events)
     for i, event in enumerate(events):
         try:
-            found[i], version = predictor.predict(event)
+            found[i], version, known[i] = predictor.predict(event)
             assert version == 3
         except Refused as refused:
             statuses[i] = int(refused.reason)
-    return bits(found), statuses
+    return bits(found), statuses, known
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,11 +95,15 @@ def test_predictions_are_those_of_the_defining_decoder(seed: int, spec: FeatureS
     table = table_of([key for _, keys, _ in rows for key in keys])
     predictor = EventPredictor(table, spec, IGNORED)
     wanted, statuses = expected(table, rows), [status for status, _, _ in rows]
+    known, usable = known_features(table, rows), statuses.count(0)
     data, bounds = decode_help.batch(raws)
-    for _ in range(2):
-        assert one_by_one(predictor, raws) == (wanted, statuses)
+    for turn in (1, 2):
+        assert one_by_one(predictor, raws) == (wanted, statuses, known)
         for found in (predictor.predict_many(raws), predictor.predict_json(data, bounds)):
             assert (bits(found.p_click), found.status.tolist(), found.version) == (wanted, statuses, 3)
+            assert found.known.tolist() == known
+        unknown = sum(count == 0 and not status for count, status in zip(known, statuses, strict=True))
+        assert predictor.counts.tolist() == [3 * turn * usable, 3 * turn * unknown]
 
 
 @settings(max_examples=60, deadline=None)
@@ -133,7 +143,7 @@ def test_an_event_without_json_is_named() -> None:
         predictor.predict_many([{}, {"a": object()}])
     with pytest.raises(TypeError, match="event 0: "):
         predictor.predict({"a": object()})
-    assert predictor.predict({}) == (0.5, 3) and predictor.predict_many([{}]).p_click.tolist() == [0.5]
+    assert predictor.predict({}) == (0.5, 3, 0) and predictor.predict_many([{}]).p_click.tolist() == [0.5]
 
 
 @pytest.mark.parametrize("bounds", [[0, 3], [2, 1], [-1, 2], [0, 1, 0, 2], [], [[0, 2]]])
@@ -171,9 +181,9 @@ def test_a_loss_has_its_link() -> None:
     (_, (key,), _) = plain_rows(FeatureSpec(bias=False), [b'{"a":"x"}'])[0]
     rows = Change(None, np.array([key], np.uint64), np.array([2.5], np.float32))
     predictor._table.apply([rows], 1, LOSSES["squared"])
-    assert predictor.predict(b'{"a":"x"}') == (2.5, 1)
+    assert predictor.predict(b'{"a":"x"}') == (2.5, 1, 1)
     predictor._table.apply([], 2)
-    assert predictor.predict(b'{"a":"x"}') == (1 / (1 + np.exp(-2.5)), 2)
+    assert predictor.predict(b'{"a":"x"}') == (1 / (1 + np.exp(-2.5)), 2, 1)
 
 
 class Interrupted:
@@ -212,15 +222,17 @@ def test_versions_are_not_mixed_where_events_are_unusual(again: bool) -> None:
         interrupted.serve(version)
 
     interrupted = Interrupted(lambda: next_version())
-    for _ in range(5):
+    for turn in range(2, 7):
         found = interrupted.predictor.predict_many(interrupted.raws)
         assert found.version == version
         assert bits(found.p_click) == expected(interrupted.table, interrupted.rows)
+        assert found.known.tolist() == known_features(interrupted.table, interrupted.rows) == [1, 1, 1, 2, 0, 1, 1]
+        assert interrupted.predictor.counts.tolist() == [6 * turn, 0]  # each once, though some were predicted twice
 
 
 def test_a_call_within_a_call_is_answered() -> None:
     """As in a handler of signals: the inner call and the outer one are both right."""
-    inner: list[tuple[float, int]] = []
+    inner: list[tuple[float, int, int]] = []
     within = [False]
 
     def call() -> None:
@@ -234,7 +246,7 @@ def test_a_call_within_a_call_is_answered() -> None:
     wanted = expected(interrupted.table, interrupted.rows)
     assert bits(interrupted.predictor.predict_many(interrupted.raws).p_click) == wanted
     assert bits(np.array([interrupted.predictor.predict(UNUSUAL)[0]])) == [wanted[2]]
-    assert [bits(np.array([p_click]))[0] for p_click, _ in inner] == [wanted[1], wanted[2]] * (len(inner) // 2)
+    assert [bits(np.array([p_click]))[0] for p_click, _, _ in inner] == [wanted[1], wanted[2]] * (len(inner) // 2)
     assert len(inner) >= 6
 
 
@@ -274,7 +286,7 @@ def test_threads_beside_a_writer_never_see_a_mixture() -> None:
             logits = np.log(found.p_click) - np.log1p(-found.p_click)
             if not np.allclose(logits, counts * (found.version % 64) / 1e4, atol=1e-6):
                 wrong.append((found.version, float(logits[0])))
-            p_click, version = predictor.predict(raws[number])
+            p_click, version, _ = predictor.predict(raws[number])
             if not np.isclose(np.log(p_click / (1 - p_click)), counts[number] * (version % 64) / 1e4, atol=1e-6):
                 wrong.append((version, p_click))
             done[number] += 1

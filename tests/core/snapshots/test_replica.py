@@ -56,7 +56,7 @@ def test_a_prediction_is_the_sigmoid_of_the_dot_product(
     keys = np.array([key for key, _ in flat], np.uint64)
     values = np.array([value for _, value in flat], np.float64)
     row_start = np.cumsum([0] + [len(event) for event in events]).astype(np.int64)
-    p_click, version = table.predict(keys, values, row_start)
+    p_click, version, _ = table.predict(keys, values, row_start)
     assert version == 7
     np.testing.assert_allclose(p_click, [sigmoid_of_dot(weights, e) for e in events], rtol=1e-12)
 
@@ -135,7 +135,7 @@ def test_readers_beside_a_writer_never_see_a_mixture() -> None:
 
     def read(number: int) -> None:
         while not stop.is_set():
-            p_click, version = table.predict(keys, values, row_start)
+            p_click, version, _ = table.predict(keys, values, row_start)
             counts[number] += 1
             logits = np.log(p_click) - np.log1p(-p_click)
             expected = -(version % 64) * np.diff(row_start) / len(keys) if version >= 0 else np.zeros(2)

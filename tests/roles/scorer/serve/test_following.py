@@ -14,6 +14,7 @@ import pytest
 from stream_learner import Scorer
 from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.control.records import Pin, Publication
 from stream_learner.core.control.state import ControlState
 from stream_learner.core.machine.hashing import BIAS_KEY
@@ -40,7 +41,7 @@ def without_collector() -> Iterator[None]:
 def ready_replica(published: Published) -> ModelReplica:
     """A model that is followed and complete."""
     settings, model, log = published.world.settings, published.world.model, get_logger("test")
-    replica = ModelReplica(settings, model, published.topic, log, stale_after_ms=None).start()
+    replica = ModelReplica(settings, model, published.topic, log, stale_after_ms=None, metrics=Metrics(model)).start()
     wait_until(lambda: not replica.why_not_ready)
     return replica
 

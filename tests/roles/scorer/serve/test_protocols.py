@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from stream_learner import Scorer
 from stream_learner.adapters.http.executor import INLINE_BYTES
@@ -15,6 +16,7 @@ from stream_learner.core.events.reasons import Reason
 from stream_learner.traffic import TrafficModel
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
+from tests.cli_e2e.scraped import values_of
 from tests.roles.scorer.serve.conftest import WEIGHTS
 from tests.roles.scorer.serve.running import Server, config_of, serving
 from tests.waiting import patience, wait_until
@@ -77,6 +79,30 @@ def test_an_answer_names_model_version_and_age(server: Server, scorer: Scorer) -
         assert answer.headers["stream-learner-model"] == server.model
         assert answer.headers["stream-learner-version"] == "1000"
         assert int(answer.headers["stream-learner-freshness-ms"]) == age_ms
+
+
+def test_a_request_that_does_not_fit_is_told_and_counted(published: Published) -> None:
+    """In the answer of both protocols, in the metrics, and once in the log with the name that is near."""
+    with capture_logs() as logs, serving(config_of(published.world)) as server:
+
+        def known(*events: dict[str, Any]) -> tuple[int | None, int | None]:
+            v1 = post(server, f"/v1/models/{server.model}:predict", {"instances": list(events)})
+            v2 = post(server, f"/v2/models/{server.model}/infer", tensor([json.dumps(event) for event in events]))
+            return v1.json()["known_features"], v2.json()["parameters"].get("known_features")
+
+        assert known(GOOD) == (2, 2)
+        assert known(GOOD, {"site": "a"}, {"site": "new", "x": 2}) == (1, 1)
+        assert known(GOOD, {"Site": "a"}, {}) == (0, 0)
+        assert known() == (None, None)
+        names = "scorer_events_total", "scorer_events_unknown_total"
+        wait_until(lambda: [values_of(server.metrics()).get((name, "")) for name in names] == [14.0, 4.0])
+
+        def told() -> list[list[str]]:
+            known({"Site": "a"}, GOOD)
+            return [line["fields"] for line in logs if line["event"] == "request_without_known_feature"]
+
+        wait_until(lambda: ["Site: did you mean site?"] in told())
+        assert sum("Site: did you mean site?" in fields for fields in told()) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""Whether requests fit the model: counts events of which no feature is known, and names the fields that never are.
+
+A feature is known if it has a weight in the version served; the bias does not count. The kernels count events by
+themselves. Which field is unknown they do not tell: for that, about one event a second is kept, and looked at in the
+thread that tends the replica, so that no request waits for it.
+
+A field is known once one of its features has had a weight, and unknown after `LEAST_LOOKS` events in which none had.
+Names come from the events and the specification, since a model has hashes only. So a field that counts for nothing, or
+whose values never come again, is unknown too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.events.feature_spec import FeatureSpec, covered
+from stream_learner.core.events.features import Event, event_text
+from stream_learner.core.events.field_numbers import counted_names
+from stream_learner.core.events.plan import Plan
+from stream_learner.core.events.reasons import Refused
+from stream_learner.core.events.reference import occurrence, parse_event, read_event, walk
+from stream_learner.core.machine.hashing import hash_texts
+from stream_learner.core.snapshots.predictor import EventPredictor, counted
+
+NONE, UNKNOWN_ONLY, ANY = 0, 1, 1 << 62
+"""Which event is to be kept: the next with fewer known features than this."""
+LEAST_LOOKS = 30
+MOST_FIELDS = 4_096
+"""Names that are remembered; the fields of later ones are not looked at."""
+MOST_SAID = 50
+"""Fields that the log names in the life of a replica."""
+LONGEST_NAME = 200
+ACTION = "Send the fields that the impressions have, by the same names; leave out those whose values never come again."
+
+Weight = Callable[[int], float]
+
+
+class RequestFit:
+    """What the requests of one replica have shown. One thread calls `turn`; any thread may call the rest.
+
+    wanted: an event with fewer known features than this is to be given to `keep`.
+    """
+
+    def __init__(self, metrics: Metrics, log: Logger) -> None:
+        self.wanted = NONE
+        self._metrics = metrics
+        self._log = log
+        self._turns = 0
+        self._kept: deque[bytes] = deque(maxlen=2)
+        self._changing = threading.Lock()
+        """Held while counts are added up, and while predictors come and go."""
+        self._predictors: list[tuple[weakref.ref[EventPredictor], NDArray[np.int64]]] = []
+        self._rest = np.zeros(2, np.int64)
+        """Counts of predictors that are gone, and of hashed events."""
+        self._told = np.zeros(2, np.int64)
+        self._looks: Counter[str] = Counter()
+        self._known: set[str] = set()
+        self._said: set[str] = set()
+
+    def follow(self, predictor: EventPredictor) -> None:
+        """Count the events of a predictor, of one thread, from now on."""
+        with self._changing:
+            self._predictors.append((weakref.ref(predictor), predictor.counts))
+
+    def count(self, known: NDArray[np.int64]) -> None:
+        """Count events that no predictor has counted, by their known features."""
+        with self._changing:
+            self._rest += counted(known)
+
+    def keep(self, event: Event) -> None:
+        """Keep an event to be looked at, and want no further one before the next turn."""
+        self.wanted = NONE
+        self._kept.append(event_text(event))
+
+    def turn(self, spec: FeatureSpec, ignored: tuple[str, ...], weight: Weight) -> None:
+        """Bring the metrics up to date, look at the event that was kept, and want another one.
+
+        To be called about twice a second: every other time an event without a known feature is wanted, if there is one.
+        weight: the weight of a key in the version served.
+        """
+        self.report()
+        plan = Plan(roles={}, features=spec, ignore=ignored)
+        while self._kept:
+            self._look(plan, self._kept.popleft(), weight)
+        self._turns += 1
+        self.wanted = ANY if self._turns % 2 else UNKNOWN_ONLY
+
+    def report(self) -> None:
+        """Bring the metrics of events up to date."""
+        with self._changing:
+            gone = [counts for predictor, counts in self._predictors if predictor() is None]
+            self._predictors = [(of, counts) for of, counts in self._predictors if of() is not None]
+            self._rest += sum(gone)
+            total = self._rest + sum(counts for _, counts in self._predictors)
+            events, unknown = (total - self._told).tolist()
+            self._told = total
+        self._metrics.inc(names.SCORER_EVENTS, events)
+        self._metrics.inc(names.SCORER_EVENTS_UNKNOWN, unknown)
+
+    def _look(self, plan: Plan, raw: bytes, weight: Weight) -> None:
+        """Note which fields of an event are known, and tell of those that are not."""
+        try:
+            event = parse_event(raw, plan.max_event_bytes)
+            row = read_event(plan, event, 0)
+        except Refused:
+            return
+        weighty = {origin: False for origin in row.origins if isinstance(origin, str)}
+        for key, origin in zip(row.keys, row.origins, strict=True):
+            if isinstance(origin, str) and weight(key):
+                weighty[origin] = True
+        for name in [name for name in weighty if len(name) <= LONGEST_NAME]:
+            if name in self._looks or len(self._looks) < MOST_FIELDS:
+                self._looks[name] += 1
+        self._known.update(name for name, has in weighty.items() if has and name in self._looks)
+        unknown = [name for name in weighty if self._looks[name] >= LEAST_LOOKS and name not in self._known]
+        self._metrics.inc(names.SCORER_FIELDS, len(weighty))
+        self._metrics.inc(names.SCORER_FIELDS_UNKNOWN, len(unknown))
+        leaves = {
+            name: value
+            for name, value in walk(event, lambda _: True)
+            if value is not None and not isinstance(value, (dict, list))
+        }
+        if any(weighty.values()):
+            self._tell("request_fields_unknown", plan, {name: leaves.get(name) for name in unknown}, leaves, weight)
+            return
+        left_out = (*plan.ignore, *(plan.features.exclude if plan.features else ()))
+        mine = {name: value for name, value in leaves.items() if not covered(name, left_out)}
+        self._tell("request_without_known_feature", plan, mine or {"": None}, leaves, weight)
+
+    def _tell(self, what: str, plan: Plan, fields: dict[str, Any], present: Iterable[str], weight: Weight) -> None:
+        """Log fields that are not known, each once, with the nearest name that is."""
+        new = [name for name in fields if name not in self._said][: MOST_SAID - len(self._said)]
+        if not new:
+            return
+        self._said.update(new)
+        shown = [self._with_nearest(plan, name, fields[name], present, weight) for name in new if name]
+        self._log.warning(what, fields=shown, action=ACTION)
+
+    def _with_nearest(self, plan: Plan, name: str, value: Any, present: Iterable[str], weight: Weight) -> str:
+        """A name, and the nearest one that the model knows, if there is one."""
+        others = {*self._known, *counted_names(plan.features or FeatureSpec())[0]}.difference(present)
+        by_lower = {other.lower(): other for other in sorted(others)}
+        near = next((other for other in _spellings(name) if _has_weight(plan, other, value, weight)), None)
+        near = near or next(iter(difflib.get_close_matches(name.lower(), by_lower, n=1)), None)
+        return f"{name[:LONGEST_NAME]}: did you mean {by_lower.get(near, near)}?" if near else name[:LONGEST_NAME]
+
+
+def _spellings(name: str) -> list[str]:
+    """Other ways to write a name: in small letters, in snake case, in camel case."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
+    camel = re.sub(r"_(\w)", lambda found: found[1].upper(), snake)
+    return [other for other in dict.fromkeys((name.lower(), snake, camel, snake.replace("_", ""))) if other != name]
+
+
+def _has_weight(plan: Plan, name: str, value: Any, weight: Weight) -> bool:
+    """Whether a field of this name would be known with this value."""
+    field, spec = plan.of(name), plan.features
+    if spec is None or not field.feature or value is None:
+        return False
+    try:
+        text, _ = occurrence(field, value, spec.max_value_bytes)
+    except Refused:
+        return False
+    return bool(weight(hash_texts([text])[0]))
