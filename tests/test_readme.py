@@ -135,7 +135,7 @@ def test_the_library_has_what_its_example_uses() -> None:
     assert scope["Scorer"] is Scorer
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert all(hasattr(Scorer, name) or name in Predictions.__dataclass_fields__ for name in used), used
-    assert Prediction._fields == ("p_click", "version", "model")
+    assert Prediction._fields == ("p_click", "version", "model", "known_features")
 
 
 def test_the_readme_fits_a_screen_or_two() -> None:

@@ -331,6 +331,15 @@ FAULTS = (
         tests=("tests/core/snapshots/test_replica.py",),
     ),
     Fault(
+        name="bias-is-a-known-feature",
+        area="replica",
+        harm="A request whose fields are all misspelt counts as one that the model understands.",
+        file="stream_learner/core/snapshots/event_kernels.py",
+        old="        known -= np.int64(weight != _NO_WEIGHT)\n",
+        new="        known -= np.int64(0)\n",
+        tests=("tests/core/snapshots/test_predictor.py",),
+    ),
+    Fault(
         name="oldest-weight-wins",
         area="replica",
         harm="A scorer that is far behind serves old weights of features that changed several times.",
