@@ -30,7 +30,7 @@ help: ## Show what there is
 demo: $(STAMPS)/demo ## Run the whole loop on this machine for a minute
 	@$(BIN)/stream-learner demo $(ARGS)
 
-test: check ## Check style, types, layers, and run all tests but the long ones (ARGS go to pytest)
+test: check ## Check style, types, layers, and run all tests but the long ones (ARGS go to pytest; a folder of the package: its ring)
 	@echo "== pytest" && $(BIN)/python -m tests.suite newcomer $(ARGS)
 
 test-thorough: $(STAMPS)/test ## Run the long tests, those marked `thorough`

@@ -18,7 +18,7 @@ from stream_learner.adapters.telemetry.logs import configure_logging
 from tests.kafka_broker.broker import PATIENT, Broker, NoKafka, delete_topics
 from tests.kafka_broker.lender import borrow
 from tests.suite.hooks import (
-    pytest_collection_finish,
+    pytest_collection,
     pytest_collection_modifyitems,
     pytest_collectreport,
     pytest_configure,
@@ -30,7 +30,7 @@ from tests.suite.hooks import (
 )
 
 __all__ = [
-    "pytest_collection_finish",
+    "pytest_collection",
     "pytest_collection_modifyitems",
     "pytest_collectreport",
     "pytest_configure",

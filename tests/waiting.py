@@ -20,7 +20,9 @@ T = TypeVar("T")
 PATIENCE_S = 90.0
 """How long a condition may take on an idle machine before the test fails: far longer than any does."""
 LOOK_S = 0.02
-"""How often a condition is asked for."""
+"""How often a condition is asked for at first."""
+SLOWER, SLOWEST = 1.1, 4.0
+"""After each look so many times more rarely, and at last so many times: brokers and roles are asked, which costs."""
 SLOWNESS = "TEST_SLOWNESS"
 """The variable by which a run of the tests hands its measure to the processes that it starts."""
 
@@ -60,18 +62,21 @@ def wait_until(
     patience_s: float = PATIENCE_S,
     look_s: float = LOOK_S,
 ) -> None:
-    """Ask `true` again and again until it answers with something true.
+    """Ask `true` again and again until it answers with something true, more rarely when that takes long.
 
     what: what is waited for, for the message; a function is asked only when the patience is over.
     patience_s: how long it may take on an idle machine. An error that `true` raises fails the test at once.
+    look_s: how long to wait before the second look.
     """
     limit_s = patience(patience_s)
     until_s = time.monotonic() + limit_s
+    pause_s = look_s
     while not true():
         if time.monotonic() > until_s:
             said = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {limit_s:.0f} s: {said}")
-        time.sleep(look_s)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * SLOWER, look_s * SLOWEST)
 
 
 def wait_for(

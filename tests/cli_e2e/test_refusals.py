@@ -30,7 +30,7 @@ def out_of_reach(make_world: MakeWorld) -> Iterator[tuple[str, list[Command]]]:
     tests."""
     address = f"127.0.0.1:{free_port()}"
     options = ("-c", make_world().file, *set_of(kafka__bootstrap__servers=address))
-    roles = [(name, "--fail-without-brokers") for name in ("run", "join", "learn", "serve")]
+    roles = [(name, "--fail-without-brokers") for name in ("run", "serve")]
     names = (*roles, ("score",), ("topics", "ensure"), ("inspect", "snapshot"))
     with ExitStack() as stack:
         yield address, [stack.enter_context(started(*name, *options)) for name in names]

@@ -112,7 +112,7 @@ def test_a_role_that_compiles_answers_and_ends_when_it_is_told_to(role: str, now
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_that_waits_for_brokers_ends_when_it_is_told_to(role: str, nowhere: World) -> None:
-    """With its kernels loaded, and nothing begun; it does not wait until questions to brokers are given up."""
+    """With its kernels loaded, which is not worth a word in the log. It does not wait until questions are given up."""
     with starting(role, nowhere) as command:
         if role == "serve":
             command.wait_for("serving")
@@ -121,6 +121,7 @@ def test_a_role_that_waits_for_brokers_ends_when_it_is_told_to(role: str, nowher
             wait_until(lambda: has_kernels(nowhere), "its kernels are loaded")
         ended = command.stop()
     assert (ended.code, said(ended, STOPPED)) == (0, 1), ended.err
+    assert [line for line in ended.events if line["role"] == "kernels"] == []
 
 
 def test_workers_that_start_are_stopped_with_their_parent(nowhere: World, tmp_path: Path) -> None:
@@ -206,13 +207,6 @@ def test_a_folder_that_cannot_be_written_is_said_at_the_start(nowhere: World) ->
     assert ended.code == 0 and said(ended, "kernels_cannot_be_kept") == 1
     assert unkept["level"] == "warning" and unkept["folder"].startswith("/dev/null/cache")
     assert "every start compiles them again" in unkept["note"]
-
-
-def test_what_is_loaded_is_not_worth_a_word(nowhere: World) -> None:
-    """The log of a warm start has nothing about kernels."""
-    with starting("join", nowhere) as command:
-        wait_until(lambda: has_kernels(nowhere), "its kernels are loaded")
-        assert [line for line in command.events if line["role"] == "kernels"] == []
 
 
 SMALL = """

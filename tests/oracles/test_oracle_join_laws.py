@@ -112,7 +112,7 @@ def test_replay_of_marks_by_log_time_is_the_join_by_log_time() -> None:
         assert +replayed.clicks == +joined.clicks
         assert replayed.outcome_of_click == {o: x for o, x in joined.outcome_of_click.items() if x != "waiting"}
         seen += joined.impressions + joined.clicks
-    assert min(seen[x] for x in ("positives", "late", "sampled_out", "matched", "orphans", "dead", "waiting")) > 1000
+    assert min(seen[x] for x in ("positives", "late", "sampled_out", "matched", "orphans", "dead", "waiting")) > WORLDS
 
 
 def test_all_records_of_a_closed_world_have_an_end_but_the_last_clicks() -> None:

@@ -197,7 +197,7 @@ def test_an_empty_namespace_has_no_place(line: str, tmp_path: Path, capfd: pytes
         assert read_by_oracle(command, line) == audited(command, line, tmp_path, capfd), command
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=st.from_regex(r"-?[0-9]{1,8}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?", fullmatch=True))
 def test_numbers_are_read_as_the_tool_reads_them(tool: Tool, text: str) -> None:
     """Digit by digit in float32: not the nearest float, unless the exponent has a plus."""

@@ -95,7 +95,7 @@ REACHED = {
 """Kinds of trouble that even few histories are sure to reach; one that is never reached proves nothing."""
 
 
-@share(60, of=2_000)
+@share(200, of=2_000)
 def test_every_law_holds_on_random_histories_and_all_trouble_is_reached(examples: int) -> None:
     """Joiners and publishers, from a seed on: no law breaks, and nothing in the list above stays at 0."""
     outcome = Outcome()

@@ -140,11 +140,17 @@ def cpu_seconds() -> float:
     )
 
 
-def pytest_collection_finish() -> None:
-    """Take thousands of collected tests out of every later search for garbage, and begin to count processor time."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep thousands of collected tests out of every search for garbage; then begin to count processor time."""
     global _cpu_s
-    gc.freeze()
-    _cpu_s = cpu_seconds()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+        _cpu_s = cpu_seconds()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,7 +25,7 @@ from tests.core.join.join_oracle import (
     true_labels,
 )
 
-HISTORIES = 250
+HISTORIES = 120
 
 
 def fresh(history: History) -> JoinState:

@@ -25,7 +25,7 @@ from stream_learner.core.log.marks import (
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import clicks_batch, impressions_batch, true_labels
 
-HISTORIES = 200
+HISTORIES = 100
 
 
 def emitted_by(join: JoinState, history: History, impression: int, click: int) -> list[TickOutput]:

@@ -34,9 +34,9 @@ from tests.core.join.join_oracle import (
     impressions_batch,
     plain,
 )
+from tests.suite.share import share
 
 TOPIC_IDS = (b"i" * 16, b"c" * 16)
-HISTORIES = 150
 MUTANT_HISTORIES = 150
 
 
@@ -253,11 +253,12 @@ def check_histories(histories: int) -> list[World]:
     return [check_history(seed) for seed in range(histories)]
 
 
-def test_the_laws_hold_on_random_histories() -> None:
+@share(50, of=500)
+def test_the_laws_hold_on_random_histories(examples: int) -> None:
     """Every law, on every history, through all crashes."""
-    worlds = check_histories(HISTORIES)
-    assert sum(w.crashes for w in worlds) > HISTORIES
-    assert sum(len(w.marks) for w in worlds) > 10 * HISTORIES
+    worlds = check_histories(examples)
+    assert sum(w.crashes for w in worlds) > examples
+    assert sum(len(w.marks) for w in worlds) > 10 * examples
 
 
 def forget_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from stream_learner.core.log.marks import InputIdentity, Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.join_oracle import PlainJoin, Record, clicks_batch, impressions_batch, plain
 
-HISTORIES = 150
+HISTORIES = 80
 
 
 def run(history: History, until_tick: int | None, rng: random.Random) -> tuple[JoinState, list[TickOutput]]:

@@ -17,6 +17,7 @@ from stream_learner.operations.diff.differences import ComparedModel, Difference
 from stream_learner.operations.diff.log_walk import NO_END, LogWalk
 from stream_learner.operations.diff.matching import Matching
 from tests.core.model.example_records import Example, as_record
+from tests.suite.share import cases
 
 NAMES = ("live", "again")
 FIELDS = {"duplicate": "duplicates", "late": "late", "sampled out": "sampled_out", "dead": "dead"}
@@ -138,7 +139,7 @@ def compared(logs: tuple[Log, Log], begin: int, until: int, limit: int = 10_000)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 3_000, 1 << 24])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", cases(range(40), range(14)))
 def test_what_differs_is_what_pairing_one_by_one_finds(
     seed: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

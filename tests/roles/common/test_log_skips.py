@@ -24,6 +24,7 @@ from stream_learner.roles.common.log_reader import accepted, accepted_ticks
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.log_tail import Hint, LogTail
 from tests.core.log.log_world import Rules, World
+from tests.suite.share import cases
 
 PLACE = ("m.examples", 0)
 Plain = tuple[Mark, tuple[tuple[int, bytes], ...]]
@@ -128,7 +129,7 @@ def accepted_by_rule_r(log: list[bytes]) -> list[AcceptedTick]:
     return [tick for offset, value in enumerate(log) if (tick := rule.take(offset, value))]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", cases(range(30), range(10)))
 def test_every_reader_leaves_the_same_examples_out(seed: int) -> None:
     """From the beginning, from any mark, by any hint, from what retention has left; the skip right behind the damaged
     record, or as late as at the end of the log. A skip of other bytes, or of another record, changes nothing.
@@ -154,7 +155,7 @@ def test_every_reader_leaves_the_same_examples_out(seed: int) -> None:
         assert stops_at(with_one_more(damaged, at, wrong)) == stops_at(damaged)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", cases(range(30), range(10)))
 def test_a_resume_point_whose_codes_are_damaged_is_none(seed: int) -> None:
     """The tick counts, with all its examples; a joiner begins at the resume point before."""
     sound, rng = log_of(seed), random.Random(seed)
@@ -172,7 +173,7 @@ def test_a_resume_point_whose_codes_are_damaged_is_none(seed: int) -> None:
     assert after.joined(None) == [(mark, ()) for mark in marks[last:]]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", cases(range(30), range(10)))
 def test_a_damaged_mark_that_is_skipped_is_as_if_it_were_not_there(seed: int) -> None:
     """Whether it counted or not; if ticks go on from it, they do not count, or readers say that it is missing."""
     sound, rng = log_of(seed), random.Random(seed)

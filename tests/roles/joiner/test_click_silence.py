@@ -26,6 +26,7 @@ from stream_learner.roles.joiner.click_silence import (
 )
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.silence_watch import NewRecords, SilenceWatch
+from tests.suite.share import share
 
 START = 1_700_000_000_000
 LEARNED = LEARN_MS // SLOT_MS + ARRIVALS
@@ -305,14 +306,15 @@ def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int) -> None:
     assert (1 + lull / exposed) ** -counted < LIKELY <= (1 + (lull - 1) / exposed) ** -counted
 
 
-def test_no_generated_stream_of_a_week_is_held_for_long(capsys: pytest.CaptureFixture[str]) -> None:
-    """A twentieth of `python -m simulation.silence`: of a site, eight streams; silence is always noticed."""
-    sites = (Site(20, 0.02),)
-    found = list(results(7, 3, sites))
+@share(2, of=7)
+def test_no_generated_stream_of_days_is_held_for_long(examples: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A part of `python -m simulation.silence`: of two sites, eight streams each; silence is always noticed."""
+    sites = (Site(1, 0.02), Site(20, 0.02))
+    found = list(results(examples, 3, sites))
     assert sum(result.holds for result in found) <= 2
     assert sum(result.held_s for result in found) < 600
     assert all(result.noticed_s is not None for result in found)
     plain = [result for result in found if result.stream == "Poisson"]
     assert all(result.missed < 100 for result in plain)
-    assert main(["--days", "1"], sites=sites) == 0
+    assert main(["--days", "1"], sites=sites[:1]) == 0
     assert capsys.readouterr().out.splitlines()[-1].count("8 days")
