@@ -11,7 +11,9 @@ from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.ticks import BrokersClock
 
 WAITS_S = 60.0
-"""Windows that wait for less are not worth a line; and guesses are over when none was found for so long."""
+"""Windows that wait for less are not worth a line."""
+GUESSES_OVER_MS = 600_000
+"""Guesses are over when none was found for so long."""
 DIFFERS_S = 5.0
 """A wall clock that differs from the brokers' by more is worth a line."""
 PARTITION_GAUGES = (names.JOINER_STREAM_LAG, names.JOINER_CLICK_DELAY, names.JOINER_WINDOWS_WAIT)
@@ -65,7 +67,7 @@ class StreamReport:
             log, "clock_differs", DIFFERS_S, "the wall clock of this process against that of the brokers"
         )
         self._guessed: dict[int, int] = {}
-        self._ahead_until = -1.0
+        self._ahead_until = -1
 
     def look(self, joiners: Iterable[PartitionJoiner], m: int, wall_ms: int) -> None:
         """Report what the clocks of the partitions know. m, wall_ms: the monotonic and the wall clock."""
@@ -97,7 +99,7 @@ class StreamReport:
         self._delays.look_at_worst(delays)
         self._waits.look_at_worst(waits)
         if guessed:
-            self._ahead_until = m + WAITS_S * 1000
+            self._ahead_until = m + GUESSES_OVER_MS
         self._ahead.look(float(m <= self._ahead_until), examples=guessed)
 
     def _count_guesses(self, joiner: PartitionJoiner, m: int, base: int) -> int:
