@@ -1,0 +1,187 @@
+"""What the records of a topic are: JSON objects or something else, and the fields of those that are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from stream_learner.core.events.plan import Plan
+from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.events.reference import parse_event, read_event, walk
+from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, Severity, percent, shown
+from stream_learner.operations.doctor.sample import Record, TopicSample
+
+Name = Literal["impressions", "clicks"]
+OBJECT, NULL, FRAMED, OTHER_JSON, TEXT, BINARY = (
+    "JSON objects",
+    "null",
+    "framed by a schema registry",
+    "JSON, but no objects",
+    "text, but not JSON",
+    "binary",
+)
+_MEANS = {
+    NULL: "a null value has no event; it is a delete marker of a compacted topic",
+    FRAMED: "the producers use a schema registry's serializer (Avro, Protobuf, JSON Schema); only plain JSON is read",
+    OTHER_JSON: "an event is one JSON object per record, not a list or a text in JSON",
+    TEXT: "an event is one JSON object per record",
+    BINARY: "an event is one JSON object per record",
+}
+_CHANGE = {
+    NULL: "nothing in the configuration: stop the producer of nulls, or raise join.max_bad_share",
+    FRAMED: "nothing in the configuration: write plain JSON to a topic of its own, as a connector's JsonConverter does",
+}
+CHECKED = 1_000
+"""So many events of a topic are decoded as the joiner would."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """fields: the first value of each path, names joined as in the configuration; no objects and lists."""
+
+    record: Record
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two topics: its sample, what its records are, and the events among them."""
+
+    name: Name
+    sample: TopicSample
+    forms: Counter[str]
+    blocks: tuple[Mapping[int, list[Event]], ...]
+    examples: Mapping[str, Record] = field(default_factory=dict)
+
+    @property
+    def events(self) -> list[Event]:
+        """All events, block by block, partition by partition."""
+        return [event for block in self.blocks for events in block.values() for event in events]
+
+    def setting(self, name: str) -> str:
+        """The path of a setting of this topic."""
+        return f"input.{self.name}.{name}"
+
+
+def side_of(name: Name, sample: TopicSample) -> Side:
+    """Parse a sample."""
+    forms: Counter[str] = Counter()
+    examples: dict[str, Record] = {}
+    blocks = []
+    for block in sample.blocks:
+        parsed: dict[int, list[Event]] = {}
+        for partition, records in block.items():
+            parsed[partition] = []
+            for record in records:
+                form, event = _parsed(record.value)
+                forms[form] += 1
+                examples.setdefault(form, record)
+                if event is not None:
+                    parsed[partition].append(Event(record, event))
+        blocks.append(parsed)
+    return Side(name, sample, forms, tuple(blocks), examples)
+
+
+def _parsed(value: bytes | None) -> tuple[str, dict[str, Any] | None]:
+    """The form of a value, and the fields of an object.
+
+    >>> _parsed(b'{"a": {"b": [1, 2]}}'), _parsed(b"\\0\\0\\0\\0\\7\\2a")[0], _parsed(b"[1]")[0], _parsed(b"a=1")[0]
+    (('JSON objects', {'a.b': 1}), 'framed by a schema registry', 'JSON, but no objects', 'text, but not JSON')
+    """
+    if value is None:
+        return NULL, None
+    if len(value) > 5 and value[0] == 0:
+        return FRAMED, None
+    try:
+        found = orjson.loads(value)
+    except (ValueError, RecursionError):
+        return (TEXT if _is_text(value) else BINARY), None
+    if not isinstance(found, dict):
+        return OTHER_JSON, None
+    fields: dict[str, Any] = {}
+    for name, inner in walk(found, lambda name: True):
+        if not isinstance(inner, (dict, list)):
+            fields.setdefault(name, inner)
+    return OBJECT, fields
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        return value.decode().isprintable() or b"\n" in value
+    except UnicodeDecodeError:
+        return False
+
+
+def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
+    """Records that are no JSON objects."""
+    total = side.forms.total()
+    if total == 0:
+        yield Finding(
+            "warns",
+            f"{side.name}_empty",
+            f"{side.sample.topic} holds no record",
+            "nothing can be said of its events, and nothing is learned before there are some",
+            f"{side.setting('topic')}, if it is another topic; else look again once events flow",
+        )
+    for form, count in side.forms.items():
+        if form == OBJECT or count / total <= WORTH_A_WORD:
+            continue
+        record = side.examples[form]
+        framed = f", schema id {int.from_bytes(record.value[1:5], 'big')}" if form == FRAMED and record.value else ""
+        yield Finding(
+            severity_of(count / total, max_bad_share),
+            f"{side.name}_{_WORDS[form]}",
+            f"{percent(count / total)} of {total:,} records of {side.sample.topic} are {form}{framed}, such as "
+            f"partition {record.partition} offset {record.offset}",
+            _MEANS[form],
+            _CHANGE.get(form, f"{side.setting('topic')}, if it is another topic; else the producer"),
+        )
+
+
+_WORDS = {NULL: "null", FRAMED: "framed", OTHER_JSON: "no_object", TEXT: "text", BINARY: "binary"}
+
+
+def severity_of(share: float, max_bad_share: float) -> Severity:
+    """Of a share of records that cannot be used."""
+    return "stops" if share > max_bad_share else "warns"
+
+
+def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]) -> Iterable[Finding]:
+    """Events that the joiner would refuse for a reason that no other check has `told`."""
+    events = side.events[-CHECKED:]
+    reasons: Counter[Reason] = Counter()
+    for event in events:
+        try:
+            read_event(plan, parse_event(event.record.value or b"", plan.max_event_bytes), event.record.time_ms)
+        except Refused as refused:
+            reasons[refused.reason] += 1
+    for reason, count in reasons.items():
+        share = count / len(events)
+        if reason in told or share <= WORTH_A_WORD or len(events) < ENOUGH:
+            continue
+        yield Finding(
+            severity_of(share, max_bad_share),
+            f"{side.name}_{reason.name.lower()}",
+            f"{percent(share)} of the newest {len(events):,} events of {side.sample.topic}: {reason.text}",
+            "they would be dead letters",
+            "see the setting that this names in docs/configuration.md",
+        )
+
+
+def values_of(events: Iterable[Event], path: str) -> list[Any]:
+    """The values of a field that are there and not null."""
+    return [value for event in events if (value := event.fields.get(path)) is not None]
+
+
+def paths_of(events: Iterable[Event]) -> Counter[str]:
+    """How many events have each path with a value."""
+    return Counter(path for event in events for path, value in event.fields.items() if value is not None)
+
+
+def example_of(events: Iterable[Event], path: str) -> str:
+    """A value of a field, for a message."""
+    return shown(next(iter(values_of(events, path)), None))
