@@ -34,7 +34,7 @@ class Proposal:
 
     def overrides(self) -> list[str]:
         """The settings as `--set` takes them."""
-        return [f"{path}={json.dumps(value)}" for path, value in self.settings.items() if value is not None]
+        return [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in self.settings.items()]
 
 
 def propose_inputs(ids: IdPaths | None, times: tuple[TimeField | None, TimeField | None]) -> Proposal:
