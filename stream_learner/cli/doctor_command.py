@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
 from stream_learner.cli.output import print_json
-from stream_learner.errors import ConfigError
+from stream_learner.errors import ConfigError, InputsUnfit
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def doctor(
     stream-learner doctor -c model.yaml
     """
     from stream_learner.operations.doctor.run import doctor as look
-    from stream_learner.operations.doctor.run import first_look, verdict
+    from stream_learner.operations.doctor.run import first_look
     from stream_learner.operations.doctor.sample import Limits
 
     configured = _configured(config, overrides or (), impressions, clicks, bootstrap)
@@ -67,12 +68,12 @@ def doctor(
     if write is not None and report.configuration is not None:
         _write(write, report.configuration)
     if as_json:
-        print_json(report.as_json())
+        print_json(asdict(report))
     else:
         _print(report, write)
-    error = verdict(report)
-    if error is not None:
-        raise error
+    if report.in_the_way:
+        names = ", ".join(name.replace("_", " ") for name in report.in_the_way)
+        raise InputsUnfit(f"{count_of(len(report.in_the_way), 'finding')} in the way: {names}")
 
 
 def _configured(
@@ -134,7 +135,7 @@ def _print(report: Report, written: Path | None) -> None:
         typer.echo(report.configuration)
     if not report.findings:
         typer.echo("nothing found: the topics and the configuration fit")
-    elif report.fits:
+    elif not report.in_the_way:
         typer.echo(f"{count_of(len(report.findings), 'finding')}, none in the way")
     if written is not None:
         typer.echo(f"next: stream-learner topics ensure -c {written}, then stream-learner run -c {written}")

@@ -53,23 +53,17 @@ def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
         f"delays of {len(ordered):,} clicks: median {span(p50)}, 90 % {span(p90)}, 95 % {span(p95)}, 99 % {span(p99)}"
     )
     if early > WORTH_A_WORD:
-        ahead = -quantile(ordered, WORTH_A_WORD)
-        yield Finding(
-            "stops" if early > COVERED_STOPS else "warns",
-            "clocks_differ",
-            f"{percent(early)} of clicks have a time more than {format_duration_ms(spec.skew_ms)} (join.skew) before "
-            f"their impression's; {quantiles}",
-            "clicks before the skew do not count: the clocks of the two producers disagree, or one writes another zone",
-            f"the clock or the zone of a producer; if they cannot agree, join.skew: {_written(ahead)}",
-        )
+        skew, needed = format_duration_ms(spec.skew_ms), _written(-quantile(ordered, WORTH_A_WORD))
+        seen = f"{percent(early)} of clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
+        means = "they do not count: the clocks of the two producers disagree, or one writes another zone"
+        change = f"the clock or the zone of a producer; if they cannot agree, join.skew: {needed}"
+        yield Finding("stops" if early > COVERED_STOPS else "warns", "clocks_differ", seen, means, change)
     if late > 1 - COVERED_WARNS:
-        yield Finding(
-            "stops" if late > COVERED_STOPS else "warns",
-            "window",
-            f"join.window ({format_duration_ms(spec.window_ms)}) covers {percent(1 - late)} of clicks; {quantiles}",
-            "a click after its window is an orphan, and its impression a negative",
-            f"join.window: {_written(p99)} (99 %), or {_written(p95)} (95 %)",
-        )
+        window = format_duration_ms(spec.window_ms)
+        seen = f"join.window ({window}) covers {percent(1 - late)} of clicks; {quantiles}"
+        means = "a click after its window is an orphan, and its impression a negative"
+        change = f"join.window: {_written(p99)} (99 %), or {_written(p95)} (95 %)"
+        yield Finding("stops" if late > COVERED_STOPS else "warns", "window", seen, means, change)
 
 
 def lateness_ms(times: Sequence[int], agree: int) -> list[int]:
@@ -88,21 +82,25 @@ def lateness_ms(times: Sequence[int], agree: int) -> list[int]:
 
 def check_disorder(impressions: Side, clock: Clock, spec: JoinSpec) -> Iterable[Finding]:
     """Impressions that lie further behind the events before them than `lateness`."""
-    behind: list[int] = []
-    for block in impressions.blocks:
-        for events in block.values():
-            times = [time for event in events if (time := clock.of(event)) is not None]
-            behind += lateness_ms(times, spec.agree)
+    behind = _behind_ms(impressions, clock, spec.agree)
     late = sum(one > spec.lateness_ms for one in behind)
-    if len(behind) < ENOUGH or late <= WORTH_A_WORD * len(behind):
-        return
-    behind.sort()
-    p99 = quantile(behind, 0.99)
-    yield Finding(
-        "warns",
-        "disorder",
-        f"{percent(late / len(behind))} of impressions lie more than {format_duration_ms(spec.lateness_ms)} "
-        f"(join.lateness) behind those before them; 99 % lie less than {span(p99)} behind",
-        "an impression that is late is not learned",
-        f"join.lateness: {_written(p99)}",
-    )
+    if len(behind) >= ENOUGH and late > WORTH_A_WORD * len(behind):
+        p99 = quantile(behind, 0.99)
+        seen = f"{percent(late / len(behind))} of impressions lie more than join.lateness "
+        seen += (
+            f"({format_duration_ms(spec.lateness_ms)}) behind those before them; 99 % lie less than {span(p99)} behind"
+        )
+        yield Finding("warns", "disorder", seen, "a late impression is not learned", f"join.lateness: {_written(p99)}")
+
+
+def disorder_ms(side: Side, clock: Clock) -> float:
+    """How far the events of a topic lie behind those before them, or ahead of their records; all but one in 100."""
+    found = _behind_ms(side, clock, 1), clock.ahead_ms(side.events)
+    return max(quantile(of, 0.99) if of else 0.0 for of in found)
+
+
+def _behind_ms(side: Side, clock: Clock, agree: int) -> list[int]:
+    """`lateness_ms` of all events, in ascending order."""
+    partitions = [events for block in side.blocks for events in block.values()]
+    times = ([time for event in events if (time := clock.of(event)) is not None] for events in partitions)
+    return sorted(late for of_partition in times for late in lateness_ms(of_partition, agree))

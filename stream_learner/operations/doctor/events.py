@@ -12,24 +12,16 @@ import orjson
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.events.reference import parse_event, read_event, walk
-from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, Severity, percent, shown
+from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, Severity, percent
 from stream_learner.operations.doctor.sample import Record, TopicSample
 
 Name = Literal["impressions", "clicks"]
-OBJECT, NULL, FRAMED, OTHER_JSON, TEXT, BINARY = (
-    "JSON objects",
-    "null",
-    "framed by a schema registry",
-    "JSON, but no objects",
-    "text, but not JSON",
-    "binary",
-)
+OBJECT = "JSON objects"
+NULL, FRAMED, NO_OBJECT, TEXT, BINARY = "null", "framed by a schema registry", "other JSON", "text", "binary"
+_WORDS = {NULL: "null", FRAMED: "framed", NO_OBJECT: "no_object", TEXT: "text", BINARY: "binary"}
 _MEANS = {
     NULL: "a null value has no event; it is a delete marker of a compacted topic",
     FRAMED: "the producers use a schema registry's serializer (Avro, Protobuf, JSON Schema); only plain JSON is read",
-    OTHER_JSON: "an event is one JSON object per record, not a list or a text in JSON",
-    TEXT: "an event is one JSON object per record",
-    BINARY: "an event is one JSON object per record",
 }
 _CHANGE = {
     NULL: "nothing in the configuration: stop the producer of nulls, or raise join.max_bad_share",
@@ -90,7 +82,7 @@ def _parsed(value: bytes | None) -> tuple[str, dict[str, Any] | None]:
     """The form of a value, and the fields of an object.
 
     >>> _parsed(b'{"a": {"b": [1, 2]}}'), _parsed(b"\\0\\0\\0\\0\\7\\2a")[0], _parsed(b"[1]")[0], _parsed(b"a=1")[0]
-    (('JSON objects', {'a.b': 1}), 'framed by a schema registry', 'JSON, but no objects', 'text, but not JSON')
+    (('JSON objects', {'a.b': 1}), 'framed by a schema registry', 'other JSON', 'text')
     """
     if value is None:
         return NULL, None
@@ -101,7 +93,7 @@ def _parsed(value: bytes | None) -> tuple[str, dict[str, Any] | None]:
     except (ValueError, RecursionError):
         return (TEXT if _is_text(value) else BINARY), None
     if not isinstance(found, dict):
-        return OTHER_JSON, None
+        return NO_OBJECT, None
     fields: dict[str, Any] = {}
     for name, inner in walk(found, lambda name: True):
         if not isinstance(inner, (dict, list)):
@@ -118,31 +110,21 @@ def _is_text(value: bytes) -> bool:
 
 def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
     """Records that are no JSON objects."""
-    total = side.forms.total()
+    total, topic = side.forms.total(), side.sample.topic
     if total == 0:
-        yield Finding(
-            "warns",
-            f"{side.name}_empty",
-            f"{side.sample.topic} holds no record",
-            "nothing can be said of its events, and nothing is learned before there are some",
-            f"{side.setting('topic')}, if it is another topic; else look again once events flow",
-        )
+        means = "nothing can be said of its events, and nothing is learned before there are some"
+        change = f"{side.setting('topic')}, if it is another topic; else look again once events flow"
+        yield Finding("warns", f"{side.name}_empty", f"{topic} holds no record", means, change)
     for form, count in side.forms.items():
         if form == OBJECT or count / total <= WORTH_A_WORD:
             continue
         record = side.examples[form]
-        framed = f", schema id {int.from_bytes(record.value[1:5], 'big')}" if form == FRAMED and record.value else ""
-        yield Finding(
-            severity_of(count / total, max_bad_share),
-            f"{side.name}_{_WORDS[form]}",
-            f"{percent(count / total)} of {total:,} records of {side.sample.topic} are {form}{framed}, such as "
-            f"partition {record.partition} offset {record.offset}",
-            _MEANS[form],
-            _CHANGE.get(form, f"{side.setting('topic')}, if it is another topic; else the producer"),
-        )
-
-
-_WORDS = {NULL: "null", FRAMED: "framed", OTHER_JSON: "no_object", TEXT: "text", BINARY: "binary"}
+        schema = f", schema id {int.from_bytes(record.value[1:5], 'big')}" if form == FRAMED and record.value else ""
+        seen = f"{percent(count / total)} of {total:,} records of {topic} are {form}{schema}, such as partition "
+        seen += f"{record.partition} offset {record.offset}"
+        means = _MEANS.get(form, "an event is one JSON object per record")
+        change = _CHANGE.get(form, f"{side.setting('topic')}, if it is another topic; else the producer")
+        yield Finding(severity_of(count / total, max_bad_share), f"{side.name}_{_WORDS[form]}", seen, means, change)
 
 
 def severity_of(share: float, max_bad_share: float) -> Severity:
@@ -160,16 +142,11 @@ def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]
         except Refused as refused:
             reasons[refused.reason] += 1
     for reason, count in reasons.items():
-        share = count / len(events)
-        if reason in told or share <= WORTH_A_WORD or len(events) < ENOUGH:
-            continue
-        yield Finding(
-            severity_of(share, max_bad_share),
-            f"{side.name}_{reason.name.lower()}",
-            f"{percent(share)} of the newest {len(events):,} events of {side.sample.topic}: {reason.text}",
-            "they would be dead letters",
-            "see the setting that this names in docs/configuration.md",
-        )
+        if reason not in told and count > WORTH_A_WORD * len(events) and len(events) >= ENOUGH:
+            share, name = count / len(events), f"{side.name}_{reason.name.lower()}"
+            seen = f"{percent(share)} of the newest {len(events):,} events of {side.sample.topic}: {reason.text}"
+            change = "the setting of that name (docs/configuration.md), or the producer"
+            yield Finding(severity_of(share, max_bad_share), name, seen, "they would be dead letters", change)
 
 
 def values_of(events: Iterable[Event], path: str) -> list[Any]:
@@ -180,8 +157,3 @@ def values_of(events: Iterable[Event], path: str) -> list[Any]:
 def paths_of(events: Iterable[Event]) -> Counter[str]:
     """How many events have each path with a value."""
     return Counter(path for event in events for path, value in event.fields.items() if value is not None)
-
-
-def example_of(events: Iterable[Event], path: str) -> str:
-    """A value of a field, for a message."""
-    return shown(next(iter(values_of(events, path)), None))

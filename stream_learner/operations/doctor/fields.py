@@ -10,7 +10,7 @@ from stream_learner.core.events.plan import Plan
 from stream_learner.operations.doctor.events import Side, paths_of, values_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, quantile, shown
 from stream_learner.operations.doctor.ids import UNIQUE, Pair
-from stream_learner.operations.doctor.times import TimeField
+from stream_learner.operations.doctor.times import Clock
 
 LARGE = 10.0
 """A number whose median is beyond this one needs a scale: the step of a weight grows with the value."""
@@ -44,6 +44,11 @@ class Field:
         return self.count >= LEAST_UNIQUE and self.distinct >= UNIQUE * self.count
 
     @property
+    def is_name(self) -> bool:
+        """Whether it holds whole numbers that are names, not quantities."""
+        return self.kind == "whole number" and self.distinct <= FEW and not self.is_unique
+
+    @property
     def is_large(self) -> bool:
         """Whether it holds numbers that need a scale."""
         return self.median is not None and max(abs(self.median), abs(self.largest or 0) / 10) > LARGE
@@ -74,57 +79,32 @@ def _kind(types: set[type]) -> str:
 
 
 def check_fields(
-    fields: Iterable[Field], plan: Plan, times: Iterable[TimeField], leaks: Iterable[str]
+    fields: Iterable[Field], plan: Plan, times: Iterable[Clock], leaks: Iterable[str]
 ) -> Iterable[Finding]:
     """Features that harm. fields: those that are features. plan: of the impressions. times, leaks: the fields that look
     like times, and the paths of those that look like labels.
     """
     paths_of_times, leaking = {time.path for time in times}, {*leaks}
     for one in fields:
-        if one.count < ENOUGH:
-            continue
-        kind = plan.of(one.path).settings.kind
+        kind, distinct = plan.of(one.path).settings.kind, f"{one.distinct:,} distinct values among {one.count:,}"
         if one.path in leaking:
-            yield _leaks(one)
-        elif one.path in paths_of_times and one.is_unique:
-            yield _unique(one, "looks like a time")
-        elif one.is_unique and (one.kind in ("text", "mixed") or kind == "category"):
-            yield _unique(one, "looks like an id")
+            seen = f"`{one.path}` tells impressions with a click from the others in more than {percent(LEAK)}"
+            means = "what is known only after the click makes a model that is perfect here, and useless for predictions"
+            change = f"features.exclude: [{one.path}], unless it is known when a prediction is asked for"
+            yield Finding("warns", "label_leaks", seen, means, change)
+        elif one.is_unique and (one.median is None or one.path in paths_of_times or kind == "category"):
+            what = "a time" if one.path in paths_of_times else "an id"
+            seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
+            means = "each event adds a feature that never comes again: the model grows, and learns nothing from it"
+            yield Finding("warns", "unique_field", seen, means, f"features.exclude: [{one.path}]")
         elif one.is_large and kind in ("auto", "number"):
-            yield _large(one, kind)
-
-
-def _large(one: Field, kind: str) -> Finding:
-    as_name = one.kind == "whole number" and one.distinct <= FEW and not one.is_unique
-    change = f"features.categorical: [{one.path}]" if as_name else f"features.fields: {{{one.path}: {{kind: log}}}}"
-    return Finding(
-        "warns",
-        "number_without_scale",
-        f"`{one.path}` is a {one.kind} of kind {kind}: least {one.least:g}, median {one.median:g}, largest "
-        f"{one.largest:g}, {one.distinct:,} distinct values among {one.count:,}",
-        "its value is the feature, and a large one outweighs all others: predictions can be worse than a constant",
-        f"{change}, or kind bucket, category or ignore",
-    )
-
-
-def _unique(one: Field, what: str) -> Finding:
-    return Finding(
-        "warns",
-        "unique_field",
-        f"`{one.path}` {what}: {one.distinct:,} distinct values among {one.count:,}, such as {shown(one.example)}",
-        "each event adds a feature that never comes again: the model grows without an end and learns nothing from it",
-        f"features.exclude: [{one.path}]",
-    )
-
-
-def _leaks(one: Field) -> Finding:
-    return Finding(
-        "warns",
-        "label_leaks",
-        f"`{one.path}` tells impressions with a click from the others in more than {percent(LEAK)}",
-        "a field that is known only after the click makes a model that is perfect here and useless for predictions",
-        f"features.exclude: [{one.path}], unless it is known when a prediction is asked for",
-    )
+            seen = (
+                f"`{one.path}` is a {one.kind} of kind {kind}: {one.least:g} to {one.largest:g}, median {one.median:g}"
+            )
+            means = "its value is the feature; large ones outweigh all others: predictions can be worse than a constant"
+            log = f"features.fields: {{{one.path}: {{kind: log}}}}"
+            change = f"features.categorical: [{one.path}]" if one.is_name else log
+            yield Finding("warns", "number_without_scale", f"{seen}, {distinct}", means, change)
 
 
 def leaks(side: Side, pairs: Sequence[Pair]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,8 +46,3 @@ def shown(value: object) -> str:
 def quantile(ordered: list[float] | list[int], share: float) -> float:
     """The least value that at least `share` of the values, in ascending order, do not exceed."""
     return ordered[min(max(-int(-share * len(ordered) // 1) - 1, 0), len(ordered) - 1)]
-
-
-def in_order(found: Iterable[Finding]) -> list[Finding]:
-    """The findings, those that stop first."""
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))

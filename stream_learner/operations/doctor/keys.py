@@ -83,51 +83,35 @@ def _partitioner(events: Sequence[Event], partitions: int) -> str | None:
 
 def check_keys(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tuple[Keys, Keys]) -> Iterable[Finding]:
     """Partition counts, and pairs that do not lie together."""
-    counts = impressions.sample.partitions, clicks.sample.partitions
-    if counts[0] != counts[1]:
-        yield Finding(
-            "stops",
-            "partition_counts",
-            f"{impressions.sample.topic} has {counts[0]} partitions, {clicks.sample.topic} has {counts[1]}",
-            "an impression and its clicks are joined in partitions of the same number",
-            "nothing in the configuration: copy one input, with its keys, to a topic with the other's partitions",
-        )
-        return
-    if len(pairs) < ENOUGH or counts[0] == 1:
-        return
-    together = sum(pair.impression.record.partition == pair.click.record.partition for pair in pairs) / len(pairs)
-    if together >= TOGETHER_WARNS:
-        return
-    name, why, change = _cause(impressions, clicks, pairs, keys)
-    yield Finding(
-        "stops" if together < TOGETHER_STOPS else "warns",
-        name,
-        f"{percent(together)} of {len(pairs):,} clicks lie in the partition of their impression's number; {why}",
-        f"a click finds its impression only there: {percent(1 - together)} of the positives are lost",
-        change,
-    )
+    one, other = impressions.sample, clicks.sample
+    if one.partitions != other.partitions:
+        seen = f"{one.topic} has {one.partitions} partitions, {other.topic} has {other.partitions}"
+        means = "an impression and its clicks are joined in partitions of the same number"
+        change = "nothing in the configuration: copy one input, with its keys, to a topic with the other's partitions"
+        yield Finding("stops", "partition_counts", seen, means, change)
+    elif len(pairs) >= ENOUGH:
+        share = sum(pair.impression.record.partition == pair.click.record.partition for pair in pairs) / len(pairs)
+        if share < TOGETHER_WARNS:
+            name, why, change = _cause(impressions, clicks, pairs, keys)
+            seen = f"{percent(share)} of {len(pairs):,} clicks lie in the partition of their impression's number; {why}"
+            means = f"a click finds its impression only there: {percent(1 - share)} of the positives are lost"
+            yield Finding("stops" if share < TOGETHER_STOPS else "warns", name, seen, means, change)
 
 
 def _cause(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tuple[Keys, Keys]) -> tuple[str, str, str]:
     """The name of the finding, the evidence, and what to change."""
-    sides = impressions, clicks
-    for side, of in zip(sides, keys, strict=True):
-        if of.without > NEARLY_ALL / 10:
-            what = f"{percent(of.without)} of the records of {side.sample.topic} have no key"
-            return (
-                "no_keys",
-                what,
-                f"the producer of {side.sample.topic}: key its records by what the other topic is keyed by",
-            )
-    both = f"{sides[0].sample.topic}: {keys[0]}; {sides[1].sample.topic}: {keys[1]}"
+    topics = impressions.sample.topic, clicks.sample.topic
+    for topic, of in zip(topics, keys, strict=True):
+        if of.without > 1 - TOGETHER_STOPS:
+            why = f"{percent(of.without)} of the records of {topic} have no key"
+            return "no_keys", why, f"the producer of {topic}: the key that the other topic has"
+    both = f"{topics[0]}: {keys[0]}; {topics[1]}: {keys[1]}"
     same = sum(pair.impression.record.key == pair.click.record.key for pair in pairs) / len(pairs)
     if same < NEARLY_ALL:
         example = f"{_key(pairs[-1].impression)} and {_key(pairs[-1].click)}"
-        what = f"the keys of both are the same for {percent(same)}, such as {example} ({both})"
-        return "keys_differ", what, "the producer of one topic: the same key in both, the id or the user for example"
-    change = (
-        "the producers of one topic: the other's partitioner; for librdkafka `partitioner=murmur2_random` is Java's"
-    )
+        why = f"{percent(same)} have its key, too, such as {example} ({both})"
+        return "keys_differ", why, "the producer of one topic: the same key in both, the id or the user for example"
+    change = "the producers of one topic: the other's partitioner; librdkafka's `partitioner=murmur2_random` is Java's"
     return "partitioners_differ", f"their keys are the same ({both})", change
 
 

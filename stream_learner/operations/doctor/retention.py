@@ -18,23 +18,20 @@ ABSENCE_MS = HOUR_MS
 def check_retention(side: Side, spec: JoinSpec) -> Iterable[Finding]:
     """Whether a topic keeps its records for long enough, by the formula that the joiner goes by."""
     retention, needed_ms = side.sample.retention, memory_ms(spec)[side.name == "clicks"]
+    topic, needed = side.sample.topic, span(needed_ms)
     if retention is None:
-        yield Finding(
-            "tells",
-            f"{side.name}_retention_unknown",
-            f"the settings of {side.sample.topic} may not be asked for",
-            f"whether it keeps what a joiner reads again, {span(needed_ms)}, is not known",
-            "the right DescribeConfigs on the topic (`stream-learner rights`)",
-        )
+        means = f"whether it keeps what a joiner reads again, {needed}, is not known"
+        change = "the right DescribeConfigs on the topic (`stream-learner rights`)"
+        seen = f"the settings of {topic} may not be asked for"
+        yield Finding("tells", f"{side.name}_retention_unknown", seen, means, change)
     elif retention.ms is not None and retention.ms <= needed_ms + ABSENCE_MS:
         stops = retention.ms <= needed_ms
-        yield Finding(
-            "stops" if stops else "warns",
-            f"{side.name}_retention",
-            f"{side.sample.topic} keeps {span(retention.ms)} (retention.ms {retention.ms}); a joiner that starts reads "
-            f"{span(needed_ms)} again (window, dedupe, skew, lateness)",
-            "a joiner that is started again finds its records gone, and stops"
-            if stops
-            else f"a joiner that is away for {span(retention.ms - needed_ms)} finds its records gone, and stops",
-            f"the topic's retention.ms: {needed_ms + DAY_MS} or more; or a shorter window, dedupe or lateness of join",
+        seen = (
+            f"{topic} keeps {span(retention.ms)}; a joiner that starts reads {needed} again (window, dedupe, lateness)"
         )
+        away = "started again" if stops else f"away for {span(retention.ms - needed_ms)}"
+        means = f"a joiner that is {away} finds its records gone, and stops"
+        change = (
+            f"the topic's retention.ms: {needed_ms + DAY_MS} or more; or a shorter window, dedupe or lateness of join"
+        )
+        yield Finding("stops" if stops else "warns", f"{side.name}_retention", seen, means, change)

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
-from stream_learner.errors import InputsUnfit
-from stream_learner.operations.doctor.delays import check_delays, check_disorder, delays_ms, lateness_ms
+from stream_learner.operations.doctor.delays import check_delays, check_disorder, delays_ms, disorder_ms
 from stream_learner.operations.doctor.events import Side, check_forms, check_usable, side_of
 from stream_learner.operations.doctor.fields import check_fields, fields_of, leaks
-from stream_learner.operations.doctor.findings import Finding, in_order, quantile
-from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches, describe_times
+from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
+from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches
 from stream_learner.operations.doctor.keys import check_keys, keys_of
-from stream_learner.operations.doctor.proposal import (
-    Proposal,
-    propose_features,
-    propose_inputs,
-    propose_join,
-    text_of,
-    together,
-)
+from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
-from stream_learner.operations.doctor.sample import Limits, Show, TopicSample, read_samples
-from stream_learner.operations.doctor.times import YEAR_MS, Clock, TimeField, check_times, time_fields
-from stream_learner.wording import count_of
+from stream_learner.operations.doctor.sample import Limits, Show, read_samples
+from stream_learner.operations.doctor.times import Clock, check_times, moment, time_fields
 
 Configured = Callable[[Sequence[str]], Config]
 """Makes a configuration with further settings, as `--set` takes them."""
@@ -47,61 +38,45 @@ class Report:
     configuration: str | None = None
 
     @property
-    def fits(self) -> bool:
-        """Whether nothing stands in the way."""
-        return not any(finding.severity == "stops" for finding in self.findings)
-
-    def as_json(self) -> dict[str, Any]:
-        """The report as one JSON object."""
-        return {"fits": self.fits, **asdict(self)}
+    def in_the_way(self) -> list[str]:
+        """The names of the findings that stop."""
+        return [finding.name for finding in self.findings if finding.severity == "stops"]
 
 
 def doctor(config: Config, limits: Limits, show: Show) -> Report:
     """Look at the topics of a configuration. Raises what `read_samples` raises."""
-    return examine(config, *_samples(config, limits, show))
+    return examine(config, *_sides(config, limits, show))
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
     """Make a configuration from a look at the topics, and judge them by it. Raises what `read_samples` raises."""
-    config = configured(())
-    samples = _samples(config, limits, show)
-    proposal = propose(configured, *samples)
+    sides = _sides(configured(()), limits, show)
+    proposal = propose(configured, *sides)
     config = configured(proposal.overrides())
-    found = examine(config, *samples)
-    return Report(found.findings, found.topics, found.fields, found.delays, text_of(config, proposal))
+    return replace(examine(config, *sides), configuration=proposal.text(config))
 
 
-def verdict(report: Report) -> InputsUnfit | None:
-    """The error to end with; None if nothing stands in the way."""
-    names = [finding.name.replace("_", " ") for finding in report.findings if finding.severity == "stops"]
-    return InputsUnfit(f"{count_of(len(names), 'finding')} in the way: {', '.join(names)}") if names else None
-
-
-def _samples(config: Config, limits: Limits, show: Show) -> tuple[TopicSample, TopicSample]:
+def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
     topics = config.input.impressions.topic, config.input.clicks.topic
-    samples = read_samples(settings, *topics, limits, show)
+    impressions, clicks = read_samples(settings, *topics, limits, show)
     show("looking at what was read")
-    return samples
+    return side_of("impressions", impressions), side_of("clicks", clicks)
 
 
-def examine(config: Config, of_impressions: TopicSample, of_clicks: TopicSample) -> Report:
+def examine(config: Config, impressions: Side, clicks: Side) -> Report:
     """Judge two samples by a configuration."""
-    sides = impressions, clicks = side_of("impressions", of_impressions), side_of("clicks", of_clicks)
+    sides = impressions, clicks
     specs, spec, most_bad = config.event_specs(), config.join_spec(), config.join.max_bad_share
     of_forms = [[*check_forms(side, most_bad)] for side in sides]
-    findings = of_forms[0] + of_forms[1]
-
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
     clocks = timed[0][0], timed[1][0]
-    findings += [finding for _, found in timed for finding in found]
-
     times = [time_fields(side) for side in sides]
-    best = best_pair(impressions, clicks, {time.path for found in times for time in found})
+    best = best_pair(impressions, clicks, (time.path for found in times for time in found))
     ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
-    findings += of_ids
-    pairs = ids.pairs(impressions.events, clicks.events)
+    findings = [*of_forms[0], *of_forms[1], *timed[0][1], *timed[1][1], *of_ids]
 
+    pairs = ids.pairs(impressions.events, clicks.events)
     delays = delays_ms(pairs, clocks)
     if not of_forms[0] and (not of_ids or best is not None):
         findings += check_matches(impressions, clicks, ids, pairs, clocks, delays)
@@ -111,8 +86,8 @@ def examine(config: Config, of_impressions: TopicSample, of_clicks: TopicSample)
         findings += check_delays(delays, spec)
     findings += check_disorder(impressions, clocks[0], spec)
 
-    fields = fields_of(impressions)
     plan = specs[0].impression_plan(config.feature_spec())
+    fields = fields_of(impressions)
     features = [
         one for one in fields if plan.of(one.path).feature and one.path not in (ids.impressions, clocks[0].path)
     ]
@@ -121,10 +96,10 @@ def examine(config: Config, of_impressions: TopicSample, of_clicks: TopicSample)
         findings += check_usable(side, of_side, most_bad, _told(side, findings))
         findings += check_retention(side, spec)
     return Report(
-        in_order(findings),
+        sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
         [asdict(field) for field in fields],
-        {f"p{100 * q:g}": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
+        {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
     )
 
 
@@ -139,47 +114,31 @@ def _told(side: Side, findings: Iterable[Finding]) -> set[Reason]:
 
 def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
     """What was seen of a topic."""
+    times = sorted(time for event in side.events if (time := clock.of(event)) is not None)
     return {
         "topic": side.sample.topic,
         "partitions": side.sample.partitions,
         "records": side.forms.total(),
         "held": side.sample.held,
         "forms": dict(side.forms.most_common()),
-        "times": describe_times(side, clock),
+        "times": f"{moment(times[0])} to {moment(times[-1])}" if times else "none",
         "keys": str(keys),
     }
 
 
-def propose(configured: Configured, of_impressions: TopicSample, of_clicks: TopicSample) -> Proposal:
+def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal:
     """A first configuration: ids and times, then what needs them."""
-    sides = impressions, clicks = side_of("impressions", of_impressions), side_of("clicks", of_clicks)
-    times = [time_fields(side) for side in sides]
-    ids = best_pair(impressions, clicks, {time.path for found in times for time in found})
-    inputs = propose_inputs(ids, (_usable(times[0]), _usable(times[1])))
+    times, proposal = (time_fields(impressions), time_fields(clicks)), Proposal()
+    ids = best_pair(impressions, clicks, (time.path for found in times for time in found))
+    proposal.add_inputs(ids, times)
 
-    specs = configured(inputs.overrides()).event_specs()
+    specs = configured(proposal.overrides()).event_specs()
     clocks = Clock(specs[0].time, specs[0].time_unit), Clock(specs[1].time, specs[1].time_unit)
     pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
-    join = propose_join(
-        delays_ms(pairs, clocks), max(_disorder_ms(side, clock) for side, clock in zip(sides, clocks, strict=True))
-    )
+    both = zip((impressions, clicks), clocks, strict=True)
+    proposal.add_join(delays_ms(pairs, clocks), max(disorder_ms(side, clock) for side, clock in both))
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
-    no_features = {time.path for time in times[0]} | {*leaks(impressions, pairs)}
-    return together([inputs, join, propose_features(fields_of(impressions), plan, no_features)])
-
-
-def _usable(times: Sequence[TimeField]) -> TimeField | None:
-    """The field to take the time of events from; None for the records' timestamps."""
-    return times[0] if times and abs(times[0].lag_ms) < YEAR_MS else None
-
-
-def _disorder_ms(side: Side, clock: Clock) -> float:
-    """How far the events of a topic lie behind those before them, or ahead of their records; all but one in 100."""
-    far: list[int] = []
-    for block in side.blocks:
-        for events in block.values():
-            times = [(event, time) for event in events if (time := clock.of(event)) is not None]
-            behind = lateness_ms([time for _, time in times], 1)
-            far += [max(late, time - event.record.time_ms) for late, (event, time) in zip(behind, times, strict=True)]
-    return quantile(sorted(far), 0.99) if far else 0.0
+    features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
+    proposal.add_features(features, {str(time.path) for time in times[0]} | {*leaks(impressions, pairs)})
+    return proposal
