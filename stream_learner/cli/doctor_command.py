@@ -120,10 +120,9 @@ def _print(report: Report, written: Path | None) -> None:
     """The report for people: the topics, the findings, the configuration, and the verdict."""
     for topic in report.topics:
         forms = ", ".join(f"{count:,} {form}" for form, count in topic["forms"].items()) or "none"
-        typer.echo(
-            f"{topic['topic']}: {count_of(topic['partitions'], 'partition')}, {topic['held']:,} records, of which were "
-            f"read: {forms}\n  times {topic['times']}\n  {topic['keys']}"
-        )
+        held = f"{count_of(topic['partitions'], 'partition')}, {count_of(topic['held'], 'record')}"
+        typer.echo(f"{topic['topic']}: {held}, of which were read: {forms}")
+        typer.echo(f"  times {topic['times']}\n  {topic['keys']}")
     for finding in report.findings:
         typer.echo()
         typer.secho(f"{finding.severity}: {finding.name.replace('_', ' ')}", fg=COLOURS[finding.severity], bold=True)

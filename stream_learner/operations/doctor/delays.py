@@ -10,6 +10,7 @@ from stream_learner.operations.doctor.events import Side
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, percent, quantile
 from stream_learner.operations.doctor.ids import Pair
 from stream_learner.operations.doctor.times import Clock, span
+from stream_learner.wording import count_of
 
 COVERED_STOPS, COVERED_WARNS = 0.5, 0.95
 ROUND_MS = (
@@ -41,6 +42,13 @@ def delays_ms(pairs: Iterable[Pair], clocks: tuple[Clock, Clock]) -> list[float]
     return sorted(click - impression for impression, click in times if click is not None and impression is not None)
 
 
+def in_words(delays: Sequence[float]) -> str:
+    """The quantiles of delays, which are some, in ascending order."""
+    named = ((0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"))
+    quantiles = ", ".join(f"{name} {span(quantile([*delays], share))}" for share, name in named)
+    return f"delays of {count_of(len(delays), 'click')}: {quantiles}"
+
+
 def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
     """delays: as of `delays_ms`."""
     if len(delays) < ENOUGH:
@@ -48,19 +56,16 @@ def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
     ordered = [*delays]
     early = sum(delay < -spec.skew_ms for delay in ordered) / len(ordered)
     late = sum(delay > spec.window_ms for delay in ordered) / len(ordered)
-    p50, p90, p95, p99 = (quantile(ordered, share) for share in (0.5, 0.9, 0.95, 0.99))
-    quantiles = (
-        f"delays of {len(ordered):,} clicks: median {span(p50)}, 90 % {span(p90)}, 95 % {span(p95)}, 99 % {span(p99)}"
-    )
+    p95, p99, quantiles = quantile(ordered, 0.95), quantile(ordered, 0.99), in_words(delays)
     if early > WORTH_A_WORD:
         skew, needed = format_duration_ms(spec.skew_ms), _written(-quantile(ordered, WORTH_A_WORD))
-        seen = f"{percent(early)} of clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
+        seen = f"{percent(early)} of the clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
         means = "they do not count: the clocks of the two producers disagree, or one writes another zone"
         change = f"the clock or the zone of a producer; if they cannot agree, join.skew: {needed}"
         yield Finding("stops" if early > COVERED_STOPS else "warns", "clocks_differ", seen, means, change)
     if late > 1 - COVERED_WARNS:
         window = format_duration_ms(spec.window_ms)
-        seen = f"join.window ({window}) covers {percent(1 - late)} of clicks; {quantiles}"
+        seen = f"join.window ({window}) covers {percent(1 - late)} of the clicks; {quantiles}"
         means = "a click after its window is an orphan, and its impression a negative"
         change = f"join.window: {_written(p99)} (99 %), or {_written(p95)} (95 %)"
         yield Finding("stops" if late > COVERED_STOPS else "warns", "window", seen, means, change)
@@ -86,7 +91,7 @@ def check_disorder(impressions: Side, clock: Clock, spec: JoinSpec) -> Iterable[
     late = sum(one > spec.lateness_ms for one in behind)
     if len(behind) >= ENOUGH and late > WORTH_A_WORD * len(behind):
         p99 = quantile(behind, 0.99)
-        seen = f"{percent(late / len(behind))} of impressions lie more than join.lateness "
+        seen = f"{percent(late / len(behind))} of the impressions lie more than join.lateness "
         seen += (
             f"({format_duration_ms(spec.lateness_ms)}) behind those before them; 99 % lie less than {span(p99)} behind"
         )

@@ -14,6 +14,7 @@ from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.events.reference import parse_event, read_event, walk
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, Severity, percent
 from stream_learner.operations.doctor.sample import Record, TopicSample
+from stream_learner.wording import count_of
 
 Name = Literal["impressions", "clicks"]
 OBJECT = "JSON objects"
@@ -120,7 +121,9 @@ def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
             continue
         record = side.examples[form]
         schema = f", schema id {int.from_bytes(record.value[1:5], 'big')}" if form == FRAMED and record.value else ""
-        seen = f"{percent(count / total)} of {total:,} records of {topic} are {form}{schema}, such as partition "
+        seen = (
+            f"{percent(count / total)} of {count_of(total, 'record')} of {topic} are {form}{schema}, such as partition "
+        )
         seen += f"{record.partition} offset {record.offset}"
         means = _MEANS.get(form, "an event is one JSON object per record")
         change = _CHANGE.get(form, f"{side.setting('topic')}, if it is another topic; else the producer")

@@ -17,6 +17,8 @@ LARGE = 10.0
 FEW = 1_000
 """A whole number with fewer distinct values is more likely a name than a quantity."""
 LEAST_UNIQUE = 100
+SCALE_FREE = ("normalized", "vw", "pistol", "coin")
+"""The optimizers that find the scale of each feature themselves."""
 LEAK, NO_LEAK = 0.95, 0.01
 
 
@@ -79,10 +81,10 @@ def _kind(types: set[type]) -> str:
 
 
 def check_fields(
-    fields: Iterable[Field], plan: Plan, times: Iterable[Clock], leaks: Iterable[str]
+    fields: Iterable[Field], plan: Plan, times: Iterable[Clock], leaks: Iterable[str], optimizer: str
 ) -> Iterable[Finding]:
     """Features that harm. fields: those that are features. plan: of the impressions. times, leaks: the fields that look
-    like times, and the paths of those that look like labels.
+    like times, and the paths of those that look like labels. optimizer: its name.
     """
     paths_of_times, leaking = {time.path for time in times}, {*leaks}
     for one in fields:
@@ -97,7 +99,7 @@ def check_fields(
             seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
             means = "each event adds a feature that never comes again: the model grows, and learns nothing from it"
             yield Finding("warns", "unique_field", seen, means, f"features.exclude: [{one.path}]")
-        elif one.is_large and kind in ("auto", "number"):
+        elif one.is_large and kind in ("auto", "number") and optimizer not in SCALE_FREE:
             seen = (
                 f"`{one.path}` is a {one.kind} of kind {kind}: {one.least:g} to {one.largest:g}, median {one.median:g}"
             )

@@ -11,9 +11,11 @@ from stream_learner.core.events.decoders import EventSpec
 from stream_learner.operations.doctor.events import Event, Side, paths_of, severity_of, values_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, quantile, shown
 from stream_learner.operations.doctor.times import Clock
+from stream_learner.wording import count_of
 
 UNIQUE = 0.9
 """A field with at least this share of distinct values among its values may be an id."""
+ONCE = 0.999
 MATCHED_STOPS, MATCHED_WARNS = 0.5, 0.9
 COVERED_SPANS = 3
 """Clicks are expected to find their impressions where a block is this many times as long as 95 % of delays."""
@@ -52,14 +54,17 @@ def id_text(value: Any) -> str | None:
 def best_pair(impressions: Side, clicks: Side, not_ids: Iterable[str | None]) -> IdPaths | None:
     """The pair of fields that fits best: one that tells impressions apart, and that most clicks share.
 
-    not_ids: paths of times. None if no pair shares `ENOUGH` values, or as many as there are clicks.
+    not_ids: paths of times. Users tell impressions apart, too, where there are many: of fields that few clicks share,
+    only one without repeats may be an id. None if no pair shares `ENOUGH` values, or as many as there are clicks.
     """
     of_impressions, of_clicks = (_texts_by_path(side, {*not_ids}) for side in (impressions, clicks))
     unique = {path: set(texts) for path, texts in of_impressions.items() if len(set(texts)) >= UNIQUE * len(texts)}
     found = [
-        IdPaths(path, other, sum(text in known for text in texts))
+        IdPaths(path, other, shared)
         for path, known in unique.items()
         for other, texts in of_clicks.items()
+        if (shared := sum(text in known for text in texts)) >= len(texts) / 2
+        or len(known) >= ONCE * len(of_impressions[path])
     ]
     most = max((pair.shared for pair in found), default=0)
     near = [pair for pair in found if pair.shared >= max(min(ENOUGH, len(clicks.events)), 0.95 * most, 1)]
@@ -96,8 +101,8 @@ def check_ids(
     if best is not None and shared < best.shared / 2:
         changes = [f"{side.setting('id')}: {to}" for (side, path), to in zip(sides, right, strict=True) if path != to]
         seen = (
-            f"{shared:,} of {len(clicks.events):,} clicks have a `{configured.clicks}` that is an impression's "
-            f"`{configured.impressions}`; {best.shared:,} have a `{best.clicks}` that is its `{best.impressions}`"
+            f"{shared:,} of {count_of(len(clicks.events), 'click')} have a `{configured.clicks}` that is an "
+            f"impression's `{configured.impressions}`; {best.shared:,} have a `{best.clicks}` that is its `{best.impressions}`"
         )
         means = "clicks whose id is of something else find no impression, and every example is a negative"
         return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]
@@ -151,22 +156,22 @@ def check_matches(
     expected = _expected(impressions, clicks, clocks, delays_ms)
     matched = {id(pair.click) for pair in pairs}
     lost = [event for event in expected if id(event) not in matched]
-    if len(expected) < ENOUGH and len(pairs) < ENOUGH:
+    if len(expected) < ENOUGH:
         yield Finding(
             "tells" if pairs else "warns",
             "matches_unknown",
-            f"{len(pairs):,} of {len(clicks.events):,} clicks of the sample find their impression in it; it has "
-            f"{len(impressions.events):,} of {impressions.sample.held:,} impressions",
-            "whether clicks find their impressions, and how long they take, cannot be said from this sample",
+            f"{len(pairs):,} of {count_of(len(clicks.events), 'click')} of the sample find their impression in it; it "
+            f"has {len(impressions.events):,} of {count_of(impressions.sample.held, 'impression')}",
+            "whether all clicks find their impressions cannot be said from this sample",
             "look again with a larger --records",
         )
-    elif len(expected) >= ENOUGH and len(lost) > (1 - MATCHED_WARNS) * len(expected):
+    elif len(lost) > (1 - MATCHED_WARNS) * len(expected):
         examples = [shown(next(reversed(values), None)) for values in _values(impressions, lost, ids)]
         yield Finding(
             severity_of(len(lost) / len(expected), 1 - MATCHED_STOPS),
             "matches",
-            f"{len(expected) - len(lost):,} of {len(expected):,} clicks find an impression whose `{ids.impressions}` "
-            f"is their `{ids.clicks}`, though the sample has the impressions of their time"
+            f"{len(expected) - len(lost):,} of {count_of(len(expected), 'click')} find an impression whose "
+            f"`{ids.impressions}` is their `{ids.clicks}`, though the sample has the impressions of their time"
             f"{_told_apart(lost, [pair.click for pair in pairs])}",
             "the other clicks are of other impressions: of another site, an older format, or a topic that is not read; "
             f"the ids are, for example, {' and '.join(examples)}",

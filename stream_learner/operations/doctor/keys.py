@@ -14,6 +14,7 @@ from stream_learner.operations.doctor.events import Event, Side, paths_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, shown
 from stream_learner.operations.doctor.ids import Pair, id_text
 from stream_learner.operations.doctor.partitioners import PARTITIONERS
+from stream_learner.wording import count_of
 
 TOGETHER_STOPS, TOGETHER_WARNS = 0.9, 0.99
 NEARLY_ALL = 0.98
@@ -85,7 +86,7 @@ def check_keys(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tup
     """Partition counts, and pairs that do not lie together."""
     one, other = impressions.sample, clicks.sample
     if one.partitions != other.partitions:
-        seen = f"{one.topic} has {one.partitions} partitions, {other.topic} has {other.partitions}"
+        seen = f"{one.topic} has {count_of(one.partitions, 'partition')}, {other.topic} has {other.partitions}"
         means = "an impression and its clicks are joined in partitions of the same number"
         change = "nothing in the configuration: copy one input, with its keys, to a topic with the other's partitions"
         yield Finding("stops", "partition_counts", seen, means, change)
@@ -93,7 +94,8 @@ def check_keys(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tup
         share = sum(pair.impression.record.partition == pair.click.record.partition for pair in pairs) / len(pairs)
         if share < TOGETHER_WARNS:
             name, why, change = _cause(impressions, clicks, pairs, keys)
-            seen = f"{percent(share)} of {len(pairs):,} clicks lie in the partition of their impression's number; {why}"
+            seen = f"{percent(share)} of {count_of(len(pairs), 'click')} lie in the partition of their impression's "
+            seen += f"number; {why}"
             means = f"a click finds its impression only there: {percent(1 - share)} of the positives are lost"
             yield Finding("stops" if share < TOGETHER_STOPS else "warns", name, seen, means, change)
 

@@ -12,11 +12,12 @@ import yaml
 from stream_learner.config import Config
 from stream_learner.config.kafka import is_secret
 from stream_learner.config.values import MINUTE_MS, SECOND_MS, format_duration_ms
-from stream_learner.operations.doctor.delays import ROUND_MS, rounded_up
+from stream_learner.operations.doctor.delays import ROUND_MS, in_words, rounded_up
 from stream_learner.operations.doctor.fields import Field
 from stream_learner.operations.doctor.findings import ENOUGH, quantile
 from stream_learner.operations.doctor.ids import IdPaths
 from stream_learner.operations.doctor.times import YEAR_MS, Clock, span
+from stream_learner.wording import count_of
 
 SKEW_MS, LATENESS_MS = 5 * SECOND_MS, 10 * MINUTE_MS
 """The defaults of join.skew and join.lateness."""
@@ -41,19 +42,17 @@ class Proposal:
             if clocks and abs(clocks[0].lag_ms) < YEAR_MS:
                 self.settings |= {f"input.{name}.time": clocks[0].path, f"input.{name}.time_unit": clocks[0].unit}
         if ids is not None:
-            self.notes.append(f"id: {ids.shared:,} clicks of the sample share it with an impression")
+            self.notes.append(f"id: {count_of(ids.shared, 'click')} of the sample share it with an impression")
 
     def add_join(self, delays: Sequence[float], disorder_ms: float) -> None:
         """A window that covers 99 % of delays. disorder_ms: how far events lie behind others, or ahead of records."""
         if len(delays) < ENOUGH:
             self.notes.append("window: too few clicks find their impression to propose one; 30m is the default")
             return
-        p1, p50, p95, p99 = (quantile([*delays], share) for share in (0.01, 0.5, 0.95, 0.99))
+        p1, p99 = (quantile([*delays], share) for share in (0.01, 0.99))
         window_ms = max(rounded_up(p99), SKEW_MS)
         self.settings["join.window"] = format_duration_ms(window_ms)
-        self.notes.append(
-            f"window: delays of {len(delays):,} clicks: median {span(p50)}, 95 % {span(p95)}, 99 % {span(p99)}"
-        )
+        self.notes.append(f"window: {in_words(delays)}")
         if -p1 > SKEW_MS:
             self.settings["join.skew"] = format_duration_ms(min(rounded_up(-p1), window_ms))
             self.notes.append(

@@ -91,7 +91,7 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
     features = [
         one for one in fields if plan.of(one.path).feature and one.path not in (ids.impressions, clocks[0].path)
     ]
-    findings += check_fields(features, plan, times[0], leaks(impressions, pairs))
+    findings += check_fields(features, plan, times[0], leaks(impressions, pairs), config.learner.optimizer.name)
     for side, of_side in zip(sides, (plan, specs[1].click_plan()), strict=True):
         findings += check_usable(side, of_side, most_bad, _told(side, findings))
         findings += check_retention(side, spec)

@@ -22,6 +22,7 @@ from stream_learner.adapters.kafka import (
     TopicInfo,
 )
 from stream_learner.errors import NotAuthorised
+from stream_learner.wording import count_of
 
 READ_RECORDS = 2_000
 WAIT_S = 0.2
@@ -147,7 +148,7 @@ class _Reading:
                     elif left_bytes[partition] <= 0:
                         readers.pop(partition).close()
                         self._cut_short = True
-                self._show(f"{topic}: {sum(map(len, found.values())):,} records read")
+                self._show(f"{topic}: {count_of(sum(map(len, found.values())), 'record')} read")
         finally:
             self._cut_short |= bool(readers)
             for reader in readers.values():

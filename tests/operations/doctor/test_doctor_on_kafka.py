@@ -67,7 +67,12 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         "partitioner=murmur2_random",
         ("murmur2 (Java's default)", "CRC32 (librdkafka's default)"),
     ),
-    "partition counts differ": (SITE.with_clicks(partitions=3), "partition_counts", "copy one input", ("4", "3")),
+    "partition counts differ": (
+        SITE.with_clicks(partitions=3),
+        "partition_counts",
+        "copy one input",
+        ("4 partitions", "3"),
+    ),
     "seconds read as milliseconds": (
         SITE.with_settings('input.impressions.time_unit="iso"', 'input.clicks.time_unit="ms"'),
         "clicks_time_unit",
