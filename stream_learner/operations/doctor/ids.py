@@ -102,7 +102,8 @@ def check_ids(
         changes = [f"{side.setting('id')}: {to}" for (side, path), to in zip(sides, right, strict=True) if path != to]
         seen = (
             f"{shared:,} of {count_of(len(clicks.events), 'click')} have a `{configured.clicks}` that is an "
-            f"impression's `{configured.impressions}`; {best.shared:,} have a `{best.clicks}` that is its `{best.impressions}`"
+            f"impression's `{configured.impressions}`; {best.shared:,} have a `{best.clicks}` that is its "
+            f"`{best.impressions}`"
         )
         means = "clicks whose id is of something else find no impression, and every example is a negative"
         return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]

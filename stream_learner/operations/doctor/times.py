@@ -158,12 +158,13 @@ def _other_field(side: Side, configured: Clock, other: Clock | None, there: int)
 def _wrong_unit(side: Side, configured: Clock, values: Sequence[Any]) -> tuple[Clock, list[Finding]]:
     """Most values cannot be read, or are further than a year from the records' timestamps."""
     unit, value, read = unit_of(values), values[-1], time_of(values[-1], configured.unit)
+    fits = unit is not None and time_of(value, unit) != read
     seen = f"`{configured.path}` of {side.sample.topic} is {shown(value)}; read as {configured.unit} it is "
     seen += "no time" if read is None else moment(read)
-    if unit not in (None, configured.unit):
-        seen += f", read as {unit} it is {moment(time_of(value, str(unit)) or 0)}"
+    if unit is not None and fits:
+        seen += f", read as {unit} it is {moment(time_of(value, unit) or 0)}"
         means, change = "an event at a time that cannot be is never joined", f"{side.setting('time_unit')}: {unit}"
-        return Clock(configured.path, str(unit)), [Finding("stops", f"{side.name}_time_unit", seen, means, change)]
+        return Clock(configured.path, unit), [Finding("stops", f"{side.name}_time_unit", seen, means, change)]
     seen += f"; its record's timestamp is {moment(side.events[-1].record.time_ms)}"
     if read is not None:
         means = "right for events of long ago that are replayed; else the field is not the time of the event"

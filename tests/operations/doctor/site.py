@@ -169,11 +169,11 @@ def configuration(site: Site, **names: str) -> Config:
     return Config.model_validate(tree)
 
 
-def samples(site: Site, end_ms: int = EPOCH_MS) -> tuple[TopicSample, TopicSample]:
+def samples(site: Site, end_ms: int = EPOCH_MS, seed: int = 1) -> tuple[TopicSample, TopicSample]:
     """Both topics as if all of them had been read, placed by CRC32."""
     found = []
     for name, topic, events in zip(
-        ("impressions", "clicks"), (site.impressions, site.clicks), happened(end_ms), strict=True
+        ("impressions", "clicks"), (site.impressions, site.clicks), happened(end_ms, seed), strict=True
     ):
         block: dict[int, list[Record]] = {partition: [] for partition in range(topic.partitions)}
         for one in events:
