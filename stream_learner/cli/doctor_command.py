@@ -118,11 +118,15 @@ def _write(file: Path, text: str) -> None:
 
 def _print(report: Report, written: Path | None) -> None:
     """The report for people: the topics, the findings, the configuration, and the verdict."""
+    from stream_learner.operations.doctor.times import span
+
     for topic in report.topics:
         forms = ", ".join(f"{count:,} {form}" for form, count in topic["forms"].items()) or "none"
         held = f"{count_of(topic['partitions'], 'partition')}, {count_of(topic['held'], 'record')}"
         typer.echo(f"{topic['topic']}: {held}, of which were read: {forms}")
-        typer.echo(f"  times {topic['times']}\n  {topic['keys']}")
+        typer.echo(
+            f"  times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps\n  {topic['keys']}"
+        )
     for finding in report.findings:
         typer.echo()
         typer.secho(f"{finding.severity}: {finding.name.replace('_', ' ')}", fg=COLOURS[finding.severity], bold=True)

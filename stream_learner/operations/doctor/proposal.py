@@ -79,18 +79,11 @@ class Proposal:
         self.notes.append("features: ids and times are left out; whole numbers of few values are categories")
 
     def text(self, config: Config) -> str:
-        """The file, with the model, the brokers and the topics of `config`. Values of secrets are left out."""
+        """The file: every setting of `config` that is not left at its default. Values of secrets are left out."""
         options = {name: getattr(of, "model_dump", lambda of=of: of)() for name, of in config.kafka_options().items()}
         secrets = [name for name, of in options.items() if is_secret(name) and isinstance(of, str)]
-        kafka = {name: of for name, of in options.items() if name not in secrets}
-        topics = {name: {"topic": getattr(config.input, name).topic} for name in ("impressions", "clicks")}
-        tree: dict[str, Any] = {"model": config.model, "kafka": kafka, "input": topics}
-        for path, value in self.settings.items():
-            place = tree
-            *above, last = path.split(".")
-            for part in above:
-                place = place.setdefault(part, {})
-            place[last] = value
+        tree = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        tree["kafka"] = {name: of for name, of in options.items() if name not in secrets}
         notes = ["Made by `stream-learner doctor`; docs/configuration.md has all settings.", *self.notes]
         notes += [f"kafka.{name} is a secret: give it as {{file: PATH}} or {{env: NAME}}" for name in secrets]
         return (

@@ -113,7 +113,7 @@ def _told(side: Side, findings: Iterable[Finding]) -> set[Reason]:
 
 
 def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
-    """What was seen of a topic."""
+    """What was seen of a topic. lag_ms: the median of record timestamp - time."""
     times = sorted(time for event in side.events if (time := clock.of(event)) is not None)
     return {
         "topic": side.sample.topic,
@@ -122,6 +122,7 @@ def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
         "held": side.sample.held,
         "forms": dict(side.forms.most_common()),
         "times": f"{moment(times[0])} to {moment(times[-1])}" if times else "none",
+        "lag_ms": -quantile(clock.ahead_ms(side.events) or [0], 0.5),
         "keys": str(keys),
     }
 
