@@ -91,10 +91,11 @@ def check_disorder(impressions: Side, clock: Clock, spec: JoinSpec) -> Iterable[
     late = sum(one > spec.lateness_ms for one in behind)
     if len(behind) >= ENOUGH and late > WORTH_A_WORD * len(behind):
         p99 = quantile(behind, 0.99)
-        seen = f"{percent(late / len(behind))} of the impressions lie more than join.lateness "
-        seen += (
-            f"({format_duration_ms(spec.lateness_ms)}) behind those before them; 99 % lie less than {span(p99)} behind"
+        lateness = format_duration_ms(spec.lateness_ms)
+        seen = (
+            f"{percent(late / len(behind))} of the impressions lie more than join.lateness ({lateness}) behind those "
         )
+        seen += f"before them; 99 % lie less than {span(p99)} behind"
         yield Finding("warns", "disorder", seen, "a late impression is not learned", f"join.lateness: {_written(p99)}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import orjson
@@ -28,8 +29,8 @@ _CHANGE = {
     NULL: "nothing in the configuration: stop the producer of nulls, or raise join.max_bad_share",
     FRAMED: "nothing in the configuration: write plain JSON to a topic of its own, as a connector's JsonConverter does",
 }
-CHECKED = 1_000
-"""So many events of a topic are decoded as the joiner would."""
+SOME = 2_000
+"""So many events tell what a field is, how records are keyed, and what the joiner would refuse."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,15 @@ class Side:
     blocks: tuple[Mapping[int, list[Event]], ...]
     examples: Mapping[str, Record] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def events(self) -> list[Event]:
         """All events, block by block, partition by partition."""
         return [event for block in self.blocks for events in block.values() for event in events]
+
+    @cached_property
+    def some(self) -> list[Event]:
+        """About `SOME` of the events, of all blocks and partitions, in the same order."""
+        return self.events[:: len(self.events) // SOME + 1]
 
     def setting(self, name: str) -> str:
         """The path of a setting of this topic."""
@@ -121,10 +127,8 @@ def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
             continue
         record = side.examples[form]
         schema = f", schema id {int.from_bytes(record.value[1:5], 'big')}" if form == FRAMED and record.value else ""
-        seen = (
-            f"{percent(count / total)} of {count_of(total, 'record')} of {topic} are {form}{schema}, such as partition "
-        )
-        seen += f"{record.partition} offset {record.offset}"
+        seen = f"{percent(count / total)} of {count_of(total, 'record')} of {topic} are {form}{schema}, such as "
+        seen += f"partition {record.partition} offset {record.offset}"
         means = _MEANS.get(form, "an event is one JSON object per record")
         change = _CHANGE.get(form, f"{side.setting('topic')}, if it is another topic; else the producer")
         yield Finding(severity_of(count / total, max_bad_share), f"{side.name}_{_WORDS[form]}", seen, means, change)
@@ -137,7 +141,7 @@ def severity_of(share: float, max_bad_share: float) -> Severity:
 
 def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]) -> Iterable[Finding]:
     """Events that the joiner would refuse for a reason that no other check has `told`."""
-    events = side.events[-CHECKED:]
+    events = side.some
     reasons: Counter[Reason] = Counter()
     for event in events:
         try:
@@ -147,7 +151,7 @@ def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]
     for reason, count in reasons.items():
         if reason not in told and count > WORTH_A_WORD * len(events) and len(events) >= ENOUGH:
             share, name = count / len(events), f"{side.name}_{reason.name.lower()}"
-            seen = f"{percent(share)} of the newest {len(events):,} events of {side.sample.topic}: {reason.text}"
+            seen = f"{percent(share)} of {len(events):,} events of {side.sample.topic}: {reason.text}"
             change = "the setting of that name (docs/configuration.md), or the producer"
             yield Finding(severity_of(share, max_bad_share), name, seen, "they would be dead letters", change)
 

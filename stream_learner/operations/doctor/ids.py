@@ -16,6 +16,7 @@ from stream_learner.wording import count_of
 UNIQUE = 0.9
 """A field with at least this share of distinct values among its values may be an id."""
 ONCE = 0.999
+"""An id is repeated so rarely, where impressions are sent twice."""
 MATCHED_STOPS, MATCHED_WARNS = 0.5, 0.9
 COVERED_SPANS = 3
 """Clicks are expected to find their impressions where a block is this many times as long as 95 % of delays."""
@@ -152,8 +153,6 @@ def check_matches(
     delays_ms: Sequence[float],
 ) -> Iterable[Finding]:
     """Whether clicks whose impression must be in the sample find it. delays_ms: of the pairs, in ascending order."""
-    if min(len(impressions.events), len(clicks.events)) < ENOUGH:
-        return
     expected = _expected(impressions, clicks, clocks, delays_ms)
     matched = {id(pair.click) for pair in pairs}
     lost = [event for event in expected if id(event) not in matched]
@@ -164,10 +163,10 @@ def check_matches(
             f"{len(pairs):,} of {count_of(len(clicks.events), 'click')} of the sample find their impression in it; it "
             f"has {len(impressions.events):,} of {count_of(impressions.sample.held, 'impression')}",
             "whether all clicks find their impressions cannot be said from this sample",
-            "look again with a larger --records",
+            "look again with a larger --records, or once there are more",
         )
     elif len(lost) > (1 - MATCHED_WARNS) * len(expected):
-        examples = [shown(next(reversed(values), None)) for values in _values(impressions, lost, ids)]
+        examples = values_of(impressions.events, ids.impressions)[-1:] + values_of(lost, ids.clicks)[-1:]
         yield Finding(
             severity_of(len(lost) / len(expected), 1 - MATCHED_STOPS),
             "matches",
@@ -175,13 +174,9 @@ def check_matches(
             f"`{ids.impressions}` is their `{ids.clicks}`, though the sample has the impressions of their time"
             f"{_told_apart(lost, [pair.click for pair in pairs])}",
             "the other clicks are of other impressions: of another site, an older format, or a topic that is not read; "
-            f"the ids are, for example, {' and '.join(examples)}",
+            f"the ids are, for example, {' and '.join(map(shown, examples))}",
             f"{impressions.setting('topic')} or {clicks.setting('topic')}, if it is another topic; else the producer",
         )
-
-
-def _values(impressions: Side, lost: Sequence[Event], ids: IdPaths) -> tuple[list[Any], list[Any]]:
-    return values_of(impressions.events, ids.impressions), values_of(lost, ids.clicks)
 
 
 def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], delays_ms: Sequence[float]) -> list[Event]:
@@ -192,10 +187,8 @@ def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], dela
     usual_ms, longest_ms = (0.0, 0.0) if whole else (quantile([*delays_ms], 0.95), quantile([*delays_ms], 0.99))
     spans = []
     for block in impressions.blocks:
-        of_partitions = (
-            sorted(t for event in events if (t := clocks[0].of(event)) is not None) for events in block.values()
-        )
-        times = [of_partition for of_partition in of_partitions if of_partition]
+        of_events = ([t for event in events if (t := clocks[0].of(event)) is not None] for events in block.values())
+        times = [sorted(of_partition) for of_partition in of_events if of_partition]
         if whole and times:
             spans.append((min(t[0] for t in times), max(t[-1] for t in times)))
         elif times:

@@ -18,7 +18,6 @@ from stream_learner.wording import count_of
 
 TOGETHER_STOPS, TOGETHER_WARNS = 0.9, 0.99
 NEARLY_ALL = 0.98
-MOST_KEYS = 2_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Keys:
 
 
 def keys_of(side: Side) -> Keys:
-    """How a topic is keyed, by its newest records."""
-    events = side.events[-MOST_KEYS:]
+    """How a topic is keyed, by some of its records."""
+    events = side.some
     keyed = [event for event in events if event.record.key]
     without = 1 - len(keyed) / len(events) if events else 0.0
     if len(keyed) < ENOUGH:

@@ -55,9 +55,7 @@ class Proposal:
         self.notes.append(f"window: {in_words(delays)}")
         if -p1 > SKEW_MS:
             self.settings["join.skew"] = format_duration_ms(min(rounded_up(-p1), window_ms))
-            self.notes.append(
-                f"skew: clicks come up to {span(-p1)} before their impressions; see to the producers' clocks"
-            )
+            self.notes.append(f"skew: clicks come up to {span(-p1)} before their impressions: see to the clocks")
         lateness_ms = max(one for one in ROUND_MS if 2 * one <= window_ms)
         if window_ms <= LATENESS_MS and 2 * disorder_ms <= lateness_ms:
             self.settings |= dict.fromkeys(("join.max_skew", "join.lateness"), format_duration_ms(lateness_ms))
@@ -86,6 +84,5 @@ class Proposal:
         tree["kafka"] = {name: of for name, of in options.items() if name not in secrets}
         notes = ["Made by `stream-learner doctor`; docs/configuration.md has all settings.", *self.notes]
         notes += [f"kafka.{name} is a secret: give it as {{file: PATH}} or {{env: NAME}}" for name in secrets]
-        return (
-            "".join(f"# {note}\n" for note in notes) + "\n" + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
-        )
+        head = "".join(f"# {note}\n" for note in notes)
+        return head + "\n" + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -26,12 +26,8 @@ def check_retention(side: Side, spec: JoinSpec) -> Iterable[Finding]:
         yield Finding("tells", f"{side.name}_retention_unknown", seen, means, change)
     elif retention.ms is not None and retention.ms <= needed_ms + ABSENCE_MS:
         stops = retention.ms <= needed_ms
-        seen = (
-            f"{topic} keeps {span(retention.ms)}; a joiner that starts reads {needed} again (window, dedupe, lateness)"
-        )
+        seen = f"{topic} keeps {span(retention.ms)}; a joiner that starts reads {needed} again (window, lateness, …)"
         away = "started again" if stops else f"away for {span(retention.ms - needed_ms)}"
         means = f"a joiner that is {away} finds its records gone, and stops"
-        change = (
-            f"the topic's retention.ms: {needed_ms + DAY_MS} or more; or a shorter window, dedupe or lateness of join"
-        )
+        change = f"the topic's retention.ms: {needed_ms + DAY_MS} or more; or a shorter join.window or join.lateness"
         yield Finding("stops" if stops else "warns", f"{side.name}_retention", seen, means, change)

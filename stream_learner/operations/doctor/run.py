@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -78,7 +78,8 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
 
     pairs = ids.pairs(impressions.events, clicks.events)
     delays = delays_ms(pairs, clocks)
-    if not of_forms[0] and (not of_ids or best is not None):
+    unread = any(one.severity == "stops" or one.name.endswith("empty") for found in of_forms for one in found)
+    if not unread and (not of_ids or best is not None):
         findings += check_matches(impressions, clicks, ids, pairs, clocks, delays)
     keys = keys_of(impressions), keys_of(clicks)
     findings += check_keys(impressions, clicks, pairs, keys)
@@ -88,12 +89,13 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
 
     plan = specs[0].impression_plan(config.feature_spec())
     fields = fields_of(impressions)
-    features = [
-        one for one in fields if plan.of(one.path).feature and one.path not in (ids.impressions, clocks[0].path)
-    ]
+    no_features = ids.impressions, clocks[0].path
+    features = [one for one in fields if plan.of(one.path).feature and one.path not in no_features]
     findings += check_fields(features, plan, times[0], leaks(impressions, pairs), config.learner.optimizer.name)
-    for side, of_side in zip(sides, (plan, specs[1].click_plan()), strict=True):
-        findings += check_usable(side, of_side, most_bad, _told(side, findings))
+    for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
+        told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
+        told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
+        findings += check_usable(side, of_side, most_bad, told)
         findings += check_retention(side, spec)
     return Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
@@ -101,15 +103,6 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
         [asdict(field) for field in fields],
         {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
     )
-
-
-def _told(side: Side, findings: Iterable[Finding]) -> set[Reason]:
-    """The reasons for dead letters that findings have told already."""
-    names = [
-        finding.name for finding in findings if finding.name.startswith(side.name) or finding.name.startswith("id")
-    ]
-    ids = {Reason.NO_ID, Reason.BAD_ID} if any("id" in name.split("_") for name in names) else set()
-    return ids | ({Reason.BAD_TIME, Reason.TIME_AHEAD} if any("time" in name for name in names) else set())
 
 
 def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:

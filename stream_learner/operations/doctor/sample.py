@@ -117,7 +117,7 @@ class _Reading:
     def _older(
         self, places: list[TopicAndPartition], newest: Mapping[int, Range], around_ms: int, each: int
     ) -> dict[int, Range]:
-        """Ranges before the newest ones, from a moment on; empty if some partition has none there."""
+        """Ranges before the newest ones, from a moment on; empty if no partition has records there."""
         begins = self._admin.offsets.at_time(places, around_ms)
         found = {}
         for (_, partition), begin in begins.items():

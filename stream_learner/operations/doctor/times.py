@@ -19,8 +19,6 @@ YEAR_MS = 366 * DAY_MS
 FROM_MS, UNTIL_MS = 1_104_537_600_000, 4_102_444_800_000
 """The years 2005 to 2100: what lies outside is no time of an event."""
 ENDINGS = ("time", "ts", "timestamp", "at", "date")
-NEWEST = 2_000
-"""So many of the newest events tell what a field is."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,9 @@ def span(value_ms: float) -> str:
     >>> span(61_500), span(900), span(-7_200_000), span(86_400_000 * 27.3)
     ('61 s', '900 ms', '-120 min', '27 d')
     """
-    for least_ms, unit_ms, name in (
-        (3 * DAY_MS, DAY_MS, "d"),
-        (3 * HOUR_MS, HOUR_MS, "h"),
-        (2 * MINUTE_MS, MINUTE_MS, "min"),
-    ):
-        if abs(value_ms) >= least_ms:
+    units = ((3, DAY_MS, "d"), (3, HOUR_MS, "h"), (2, MINUTE_MS, "min"))
+    for least, unit_ms, name in units:
+        if abs(value_ms) >= least * unit_ms:
             return f"{round(value_ms / unit_ms)} {name}"
     return f"{int(value_ms / SECOND_MS)} s" if abs(value_ms) >= SECOND_MS else f"{int(value_ms)} ms"
 
@@ -93,7 +88,7 @@ def time_fields(side: Side) -> list[Clock]:
 
     A time lies near its record's timestamp, or rises with the offsets, as where old events are replayed.
     """
-    events, found = side.events[-NEWEST:], []
+    events, found = side.some, []
     for path, count in paths_of(events).items():
         unit = unit_of(values_of(events, path))
         if unit is None or count < len(events) / 2 or path.lower().endswith("id"):
@@ -110,7 +105,7 @@ def _rises(side: Side, clock: Clock) -> bool:
     """Whether times rise with offsets: in most pairs of events that are half a partition apart."""
     rises = pairs = 0
     for events in side.blocks[0].values():
-        times = [time for event in events[-NEWEST:] if (time := clock.of(event)) is not None]
+        times = [time for event in events if (time := clock.of(event)) is not None]
         half = len(times) // 2
         pairs += half
         rises += sum(later > earlier for earlier, later in zip(times[:half], times[half:], strict=False))
@@ -126,11 +121,10 @@ def check_times(side: Side, spec: EventSpec, max_bad_share: float) -> tuple[Cloc
     values = values_of(events, spec.time) if spec.time else []
     if spec.time is None or len(values) < len(events) * (1 - max_bad_share):
         return _other_field(side, configured, other, len(values))
-    newest = values[-NEWEST:]
-    readable = sum(time_of(value, spec.time_unit) is not None for value in newest)
+    readable = sum(time_of(value, spec.time_unit) is not None for value in values)
     ahead = configured.ahead_ms(events)
-    if readable < len(newest) * (1 - max_bad_share) or (ahead and abs(quantile(ahead, 0.5)) > YEAR_MS):
-        return _wrong_unit(side, configured, newest)
+    if readable < len(values) * (1 - max_bad_share) or (ahead and abs(quantile(ahead, 0.5)) > YEAR_MS):
+        return _wrong_unit(side, configured, values)
     return configured, [*_check_ahead(side, configured, ahead, spec.max_skew_ms, max_bad_share)]
 
 
@@ -142,15 +136,12 @@ def _other_field(side: Side, configured: Clock, other: Clock | None, there: int)
         change = f"{setting}: {other.path}, with {setting}_unit: {other.unit}"
     if configured.path is not None:
         seen = f"{there:,} of {len(side.events):,} events of {topic} have a `{configured.path}`"
-        missing = Finding(
-            "stops", f"{side.name}_time_missing", seen, "an event without its time is a dead letter", change
-        )
+        means = "an event without its time is a dead letter"
+        missing = Finding("stops", f"{side.name}_time_missing", seen, means, change)
         return other or Clock(None, configured.unit), [missing]
     if other is None or abs(other.lag_ms) <= 2 * MINUTE_MS:
         return configured, []
-    seen = (
-        f"{setting} is not set, and `{other.path}` of {topic} lies {span(other.lag_ms)} before its record's timestamp"
-    )
+    seen = f"{setting} is not set, and `{other.path}` of {topic} lies {span(other.lag_ms)} before its record's time"
     means = "events count as having happened when their records were written: clicks are joined by wrong delays"
     return other, [Finding("warns", f"{side.name}_record_time", seen, means, change)]
 

@@ -115,6 +115,14 @@ def replace_time(record: Record, by_ms: int) -> Record:
     return record._replace(time_ms=record.time_ms + by_ms)
 
 
+def test_a_few_clicks_are_too_few_to_judge() -> None:
+    """Ten clicks that find their impressions, and ten that do not: neither is called right nor wrong."""
+    few = newest(3)
+    wrong = Site().with_settings('input.clicks.id="event"')
+    assert names(report_of(Site(), clicks=few)) == [("tells", "matches_unknown")]
+    assert names(report_of(wrong, clicks=few)) == [("warns", "matches_unknown")]
+
+
 def test_empty_topics_are_told() -> None:
     """Neither topic, nor one of them, must hold anything."""
 
