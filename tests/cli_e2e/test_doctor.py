@@ -88,7 +88,7 @@ def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str])
     assert finding["change"] == "input.clicks.id: ref.impression_id"
     assert all(finding[part] in text.out for part in ("seen", "means", "change"))
     assert [topic["topic"] for topic in parsed.json["topics"]] == [*names]
-    assert "ref.impression_id" in parsed.json["configuration"]
+    assert "id: event" in parsed.json["configuration"]
 
 
 def test_a_missing_topic_is_named(kafka: str, names: tuple[str, str]) -> None:
