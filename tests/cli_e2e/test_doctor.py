@@ -78,7 +78,7 @@ def test_a_file_that_exists_is_left_as_it_is(kafka: str, names: tuple[str, str],
 
 
 def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str]) -> None:
-    """Text for a person; one JSON object for a script, with the same findings."""
+    """Text for a person; one JSON object for a script, with the same findings. A warning alone is no error."""
     wrong = ("--set", "input.clicks.id=event")
     text, parsed = answers_of(look(kafka, names, *wrong), look(kafka, names, *wrong, "--json"))
     assert text.code == parsed.code == errors.InputsUnfit.exit_code
@@ -89,6 +89,9 @@ def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str])
     assert all(finding[part] in text.out for part in ("seen", "means", "change"))
     assert [topic["topic"] for topic in parsed.json["topics"]] == [*names]
     assert "id: event" in parsed.json["configuration"]
+    warned = answer_of(*look(kafka, names, "--set", "features.categorical=[imp.slot, ad.id]"))
+    assert (warned.code, warned.err) == (0, "")
+    assert "warns: number without scale" in warned.out and "1 finding, none in the way" in warned.out
 
 
 def test_a_missing_topic_is_named(kafka: str, names: tuple[str, str]) -> None:

@@ -101,11 +101,8 @@ def check_ids(
     shared = len(configured.pairs(impressions.events, clicks.events))
     if best is not None and shared < best.shared / 2:
         changes = [f"{side.setting('id')}: {to}" for (side, path), to in zip(sides, right, strict=True) if path != to]
-        seen = (
-            f"{shared:,} of {count_of(len(clicks.events), 'click')} have a `{configured.clicks}` that is an "
-            f"impression's `{configured.impressions}`; {best.shared:,} have a `{best.clicks}` that is its "
-            f"`{best.impressions}`"
-        )
+        seen = f"the `{configured.clicks}` of {shared:,} of {count_of(len(clicks.events), 'click')} is an impression's "
+        seen += f"`{configured.impressions}`; the `{best.clicks}` of {best.shared:,} is its `{best.impressions}`"
         means = "clicks whose id is of something else find no impression, and every example is a negative"
         return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]
     return configured, [] if shared else [*_check_forms(*(values_of(side.events, path) for side, path in sides))]

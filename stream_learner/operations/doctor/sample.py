@@ -32,10 +32,10 @@ Range = tuple[int, int]
 
 
 class Limits(NamedTuple):
-    """Bounds of the sample of one topic. seconds: of the reading of both topics together."""
+    """records: of a topic. size_bytes: of a block. seconds: for the reading of both topics."""
 
     records: int = 20_000
-    size_bytes: int = 32 << 20
+    size_bytes: int = 16 << 20
     seconds: float = 40.0
 
 

@@ -172,7 +172,12 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
     ),
 }
 
+PLACED = {"murmur2_random": "murmur2", "consistent_random": "CRC32", "fnv1a_random": "FNV-1a"}
+"""The words for each partitioner of librdkafka."""
 HEALTHY: dict[str, Site] = {
+    "keyed by the id, Sarama's partitioner": SITE.with_impressions(partitioner="fnv1a_random").with_clicks(
+        partitioner="fnv1a_random"
+    ),
     "keyed by the id, times of records": SITE.with_settings(
         "input.impressions.time=null", "input.clicks.time=null", 'features.exclude=["ts"]'
     ),
@@ -230,8 +235,12 @@ def test_a_mistake_is_told_with_its_cause_and_no_other_is(mistake: str, kafka: s
 
 @pytest.mark.parametrize("shape", HEALTHY)
 def test_nothing_is_found_where_nothing_is_wrong(shape: str, kafka: str, topics: MakeTopic) -> None:
-    """No finding at all; what was read is told."""
-    report = look(kafka, topics, HEALTHY[shape])
+    """No finding at all; what was read is told, and by what field and partitioner it is keyed."""
+    site = HEALTHY[shape]
+    report = look(kafka, topics, site)
     assert report.findings == []
     assert [topic["records"] for topic in report.topics] == [topic["held"] for topic in report.topics]
     assert report.delays["clicks"] > 100
+    for topic, written in zip(report.topics, (site.impressions, site.clicks), strict=True):
+        assert f"placed {PLACED[written.partitioner]} " in topic["keys"]
+        assert ("`user.id`" in topic["keys"]) == (written.key is by_user)
