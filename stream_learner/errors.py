@@ -394,6 +394,15 @@ class SkipRefused(Stop):
     exit_code = 64
 
 
+class InputsUnfit(Stop):
+    """The input topics do not fit the configuration: with what `doctor` has found, a model would be wrong, or none.
+
+    Operator action: change what each finding names, and run `stream-learner doctor` again.
+    """
+
+    exit_code = 67
+
+
 class BrokenInvariant(StreamLearnerError):
     """Something that cannot be is: the program is wrong, the input is not to blame.
 

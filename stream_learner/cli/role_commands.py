@@ -19,6 +19,7 @@ from stream_learner.cli.begin_anew_command import begin_anew
 from stream_learner.cli.compile_command import compile_kernels
 from stream_learner.cli.config_commands import config_app
 from stream_learner.cli.diff_command import diff
+from stream_learner.cli.doctor_command import doctor
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.gate_commands import gate_app
 from stream_learner.cli.inspect_commands import inspect_app
@@ -57,6 +58,7 @@ app.command()(begin_anew)
 alias_commands.register(app)
 app.command("compile")(compile_kernels)
 app.command()(diff)
+app.command()(doctor)
 app.command()(evaluate)
 app.command()(rewind)
 app.command()(rights)

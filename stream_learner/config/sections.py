@@ -33,6 +33,8 @@ from stream_learner.config.values import (
 
 FieldName = Annotated[str, Field(min_length=1, max_length=1000)]
 ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
+TimeForm = Literal["ms", "s", "us", "iso", "auto"]
+_TIME_UNIT_HERE = "Form of the time field, where the two topics differ; null takes `input.time_unit`."
 
 
 class Impressions(Section):
@@ -43,6 +45,7 @@ class Impressions(Section):
     time: FieldName | None = Field(
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
     )
+    time_unit: TimeForm | None = Field(None, description=_TIME_UNIT_HERE)
     weight: FieldName | None = Field(
         None, description="Field that holds the example's importance weight, a number >= 0; without it or with null, 1."
     )
@@ -60,6 +63,7 @@ class Clicks(Section):
     time: FieldName | None = Field(
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
     )
+    time_unit: TimeForm | None = Field(None, description=_TIME_UNIT_HERE)
     value: FieldName | None = Field(
         None,
         description="Field that holds a soft label in [0, 1]; a click without it counts 1; null: every click.",
@@ -71,7 +75,7 @@ class Input(Section):
 
     impressions: Impressions = Field(description="The impressions.")
     clicks: Clicks = Field(description="The clicks: any positive feedback.")
-    time_unit: Literal["ms", "s", "us", "iso", "auto"] = Field(
+    time_unit: TimeForm = Field(
         "ms",
         description=(
             "Form of time fields: a number of milliseconds, seconds or microseconds since 1970, or iso for "

@@ -153,20 +153,23 @@ class Tree(Section):
         from stream_learner.core.events.decoders import EventSpec
 
         impressions, clicks = self.input.impressions, self.input.clicks
-        common = EventSpec(
-            time_unit=self.input.time_unit,
-            max_event_bytes=self.join.max_event_bytes,
-            max_skew_ms=self.join.max_skew_ms,
-        )
+        common = EventSpec(max_event_bytes=self.join.max_event_bytes, max_skew_ms=self.join.max_skew_ms)
         return (
             replace(
                 common,
                 id=impressions.id,
                 time=impressions.time,
+                time_unit=impressions.time_unit or self.input.time_unit,
                 weight=impressions.weight,
                 max_weight=impressions.max_weight,
             ),
-            replace(common, id=clicks.id, time=clicks.time, value=clicks.value),
+            replace(
+                common,
+                id=clicks.id,
+                time=clicks.time,
+                time_unit=clicks.time_unit or self.input.time_unit,
+                value=clicks.value,
+            ),
         )
 
     def optimizer(self) -> Optimizer:

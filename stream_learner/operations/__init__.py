@@ -17,6 +17,7 @@ error with an exit code.
 | `inspect fields`                                 | `inspect_fields`        |
 | `audit`                                          | `audit.run`             |
 | `backfill`                                       | `backfill.run`          |
+| `doctor`                                         | `doctor.run`            |
 | `begin-anew`                                     | `begin_anew`            |
 | `diff`                                           | `diff.run`              |
 | `gate status`, `gate policy`                     | `gate`                  |

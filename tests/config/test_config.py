@@ -374,6 +374,15 @@ def test_missing_secrets_are_named_all_at_once() -> None:
 # What comes out
 
 
+def test_each_topic_may_have_a_unit_of_its_own() -> None:
+    """`input.time_unit` is that of the topics that name none; one that names it is the same specification."""
+    topics = "input={impressions: {topic: i, time: t, time_unit: iso}, clicks: {topic: c, time: t}, time_unit: s}"
+    impressions, clicks = load(topics).event_specs()
+    assert (impressions.time_unit, clicks.time_unit) == ("iso", "s")
+    _, named = load(topics, "input.clicks.time_unit=s", "input.time_unit=us").event_specs()
+    assert (named, named.fingerprint) == (clicks, clicks.fingerprint)
+
+
 def test_core_gets_its_specs() -> None:
     """The settings arrive in the specs of core, in their units."""
     config = load(

@@ -40,7 +40,7 @@ EVENT = b'{"site":"site-1","slot":2}'
 OWN_USER = "10001:10001"
 USED_BELOW = {
     *("config", "topics", "join", "learn", "score", "inspect"),
-    *("run", "serve", "demo", "rights"),
+    *("run", "serve", "demo", "rights", "doctor"),
     *("promote", "rollback", "alias", "pause", "resume", "pin", "unpin"),
     *("backfill", "diff", "evaluate", "audit", "compile", "begin-anew"),
     *("gate", "log", "rewind"),
@@ -239,6 +239,8 @@ def test_the_commands_that_only_look(trained: Trained) -> None:
     assert snapshot.code == 0 and snapshot.json["version"] == _event(trained.learned, "learner_stopped")["tick"]
     rights = run("rights", "--role", "joiner")
     assert rights.code == 0 and trained.world.impressions in rights.out
+    looked = run("doctor", "--json")
+    assert [topic["topic"] for topic in looked.json["topics"]] == [trained.world.impressions, trained.world.clicks]
     anew = run("begin-anew", "--json")
     assert anew.code == 0 and len(anew.json["partitions"]) == PARTITIONS
 

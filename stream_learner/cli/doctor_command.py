@@ -1,0 +1,144 @@
+"""`stream-learner doctor`: looks at both topics before anything runs, and says what does not fit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.output import print_json
+from stream_learner.errors import ConfigError, InputsUnfit
+from stream_learner.wording import count_of
+
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+    from stream_learner.operations.doctor.run import Report
+
+COLOURS = {"stops": "red", "warns": "yellow", "tells": "cyan"}
+
+
+def doctor(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    impressions: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Without a configuration: the topic of the impressions.")
+    ] = None,
+    clicks: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Without a configuration: the topic of the clicks.")
+    ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT,…", help="The brokers, short for --set kafka.bootstrap.servers=….")
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a first configuration there; a file that exists is left as it is."),
+    ] = None,
+    records: Annotated[int, typer.Option(min=100, max=1_000_000, help="Most records to read of each topic.")] = 20_000,
+    as_json: AsJson = False,
+) -> None:
+    """Look at both topics, and say what does not fit: formats, ids, times, keys, delays, fields, retention.
+
+    It reads some of the newest records of each partition, writes nothing to Kafka, joins no group, and may run beside
+    the roles. Each finding has its evidence, what it means, and the line to change. The exit code is 67 where a finding
+    stands in the way of a right model, else 0. Without a configuration it makes a first one from what it sees:
+
+    stream-learner doctor --impressions ads.impressions --clicks ads.clicks --write model.yaml
+
+    stream-learner doctor -c model.yaml
+    """
+    from stream_learner.operations.doctor.run import doctor as look
+    from stream_learner.operations.doctor.run import first_look
+    from stream_learner.operations.doctor.sample import Limits
+
+    configured = _configured(config, overrides or (), impressions, clicks, bootstrap)
+    if write is not None and impressions is None:
+        raise ConfigError("--write makes a first configuration", action="Give --impressions and --clicks, not -c.")
+    if write is not None and write.exists():
+        raise ConfigError(f"{write} exists, and is left as it is", action="Name another file, or move it away.")
+    limits = Limits(records=records)
+    with _progress() as show:
+        report = first_look(configured, limits, show) if impressions else look(configured(()), limits, show)
+    if write is not None and report.configuration is not None:
+        _write(write, report.configuration)
+    if as_json:
+        print_json(asdict(report))
+    else:
+        _print(report, write)
+    if report.in_the_way:
+        names = ", ".join(name.replace("_", " ") for name in report.in_the_way)
+        raise InputsUnfit(f"{count_of(len(report.in_the_way), 'finding')} in the way: {names}")
+
+
+def _configured(
+    file: Path | None, overrides: Sequence[str], impressions: str | None, clicks: str | None, bootstrap: str | None
+) -> Callable[[Sequence[str]], Config]:
+    """Makes the configuration, with further settings before those of the command line."""
+    if (impressions is None) != (clicks is None):
+        raise ConfigError("one topic alone cannot be judged", action="Give both --impressions and --clicks.")
+    if impressions is not None and file is not None:
+        raise ConfigError("-c names the topics already", action="Give -c, or --impressions and --clicks.")
+    base = [] if bootstrap is None else [f"kafka.bootstrap.servers={bootstrap}"]
+    if impressions is not None:
+        servers = (
+            []
+            if bootstrap or any("bootstrap" in one for one in overrides)
+            else ["kafka.bootstrap.servers=localhost:9092"]
+        )
+        topics = {"impressions": {"topic": impressions}, "clicks": {"topic": clicks}}
+        base = ["model=ctr", *servers, *base, f"input={json.dumps(topics)}"]
+    return lambda more: load_for_role(file, [*base, *more, *overrides])
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A function that shows what is done now, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, emoji=False, highlight=False).status("asking the brokers") as status:
+        yield status.update
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        with file.open("x", encoding="utf-8") as target:
+            target.write(text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}", action="Name a file that can be made.") from None
+
+
+def _print(report: Report, written: Path | None) -> None:
+    """The report for people: the topics, the findings, the configuration, and the verdict."""
+    from stream_learner.operations.doctor.times import span
+
+    for topic in report.topics:
+        forms = ", ".join(f"{count:,} {form}" for form, count in topic["forms"].items()) or "none"
+        held = f"{count_of(topic['partitions'], 'partition')}, {count_of(topic['held'], 'record')}"
+        typer.echo(f"{topic['topic']}: {held}, of which were read: {forms}")
+        typer.echo(
+            f"  times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps\n  {topic['keys']}"
+        )
+    for finding in report.findings:
+        typer.echo()
+        typer.secho(f"{finding.severity}: {finding.name.replace('_', ' ')}", fg=COLOURS[finding.severity], bold=True)
+        for word, text in (("seen", finding.seen), ("means", finding.means), ("change", finding.change)):
+            typer.echo(f"  {word + ':':<7} {text}")
+    typer.echo()
+    if report.configuration is not None:
+        typer.echo(f"written to {written}:\n" if written else "a first configuration (--write FILE writes it):\n")
+        typer.echo(report.configuration)
+    if not report.findings:
+        typer.echo("nothing found: the topics and the configuration fit")
+    elif not report.in_the_way:
+        typer.echo(f"{count_of(len(report.findings), 'finding')}, none in the way")
+    if written is not None:
+        typer.echo(f"next: stream-learner topics ensure -c {written}, then stream-learner run -c {written}")

@@ -1,0 +1,21 @@
+"""`doctor`: whether two topics and a configuration fit each other, from a look at the topics.
+
+`sample` reads some records of both topics. Everything else is pure: it takes the sample and the configuration, and
+returns findings. `run` calls the parts in order; what a part has settled, the next one goes by: an id that is
+configured wrongly is told once, and keys and delays are judged by the ids that fit.
+
+| module      | answers                                                                                        |
+|-------------|------------------------------------------------------------------------------------------------|
+| `sample`    | the newest records of each partition, and older impressions, from where the clicks begin       |
+| `events`    | JSON or what else? The fields of each event                                                    |
+| `times`     | which fields are times, in which unit, how far from the records' timestamps                    |
+| `ids`       | which pairs of fields share values; do clicks find their impressions                           |
+| `keys`      | do an impression and its click lie in partitions of one number; key fields, partitioners       |
+| `delays`    | how long clicks take, and what window covers them; clocks; disorder                            |
+| `fields`    | what each field holds; numbers without a scale, ids, times and labels among the features       |
+| `retention` | do the topics keep what a joiner needs                                                         |
+| `proposal`  | a first configuration                                                                          |
+
+A sample proves little about what is rare, and a share of it is an estimate. So a finding needs `ENOUGH` records, and a
+bound is far from what a healthy site has.
+"""

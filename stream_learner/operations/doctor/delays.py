@@ -1,0 +1,112 @@
+"""Delays: how long after their impressions clicks come, the window that covers them, clocks, and disorder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stream_learner.config.values import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration_ms
+from stream_learner.core.join.spec import JoinSpec
+from stream_learner.operations.doctor.events import Side
+from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, percent, quantile
+from stream_learner.operations.doctor.ids import Pair
+from stream_learner.operations.doctor.times import Clock, span
+from stream_learner.wording import count_of
+
+COVERED_STOPS, COVERED_WARNS = 0.5, 0.95
+ROUND_MS = (
+    *(n * SECOND_MS for n in (1, 2, 5, 10, 15, 20, 30, 45)),
+    *(n * MINUTE_MS for n in (1, 2, 5, 10, 15, 20, 30, 45)),
+    *(n * HOUR_MS for n in (1, 2, 3, 6, 12)),
+    *(n * DAY_MS for n in (1, 2, 3, 5, 7)),
+)
+"""Durations that a person would write."""
+
+
+def rounded_up(value_ms: float) -> int:
+    """The least of `ROUND_MS` that is no shorter, or the longest.
+
+    >>> rounded_up(8_300), rounded_up(0), rounded_up(10**12)
+    (10000, 1000, 604800000)
+    """
+    return next((one for one in ROUND_MS if one >= value_ms), ROUND_MS[-1])
+
+
+def _written(value_ms: float) -> str:
+    """A duration that covers this one, as it stands in a configuration."""
+    return format_duration_ms(rounded_up(value_ms))
+
+
+def delays_ms(pairs: Iterable[Pair], clocks: tuple[Clock, Clock]) -> list[float]:
+    """click - impression of the pairs with both times, in ascending order."""
+    times = ((clocks[0].of(pair.impression), clocks[1].of(pair.click)) for pair in pairs)
+    return sorted(click - impression for impression, click in times if click is not None and impression is not None)
+
+
+def in_words(delays: Sequence[float]) -> str:
+    """The quantiles of delays, which are some, in ascending order."""
+    named = ((0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"))
+    quantiles = ", ".join(f"{name} {span(quantile([*delays], share))}" for share, name in named)
+    return f"delays of {count_of(len(delays), 'click')}: {quantiles}"
+
+
+def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
+    """delays: as of `delays_ms`."""
+    if len(delays) < ENOUGH:
+        return
+    ordered = [*delays]
+    early = sum(delay < -spec.skew_ms for delay in ordered) / len(ordered)
+    late = sum(delay > spec.window_ms for delay in ordered) / len(ordered)
+    p95, p99, quantiles = quantile(ordered, 0.95), quantile(ordered, 0.99), in_words(delays)
+    if early > WORTH_A_WORD:
+        skew, needed = format_duration_ms(spec.skew_ms), _written(-quantile(ordered, WORTH_A_WORD))
+        seen = f"{percent(early)} of the clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
+        means = "they do not count: the clocks of the two producers disagree, or one writes another zone"
+        change = f"the clock or the zone of a producer; if they cannot agree, join.skew: {needed}"
+        yield Finding("stops" if early > COVERED_STOPS else "warns", "clocks_differ", seen, means, change)
+    if late > 1 - COVERED_WARNS:
+        window = format_duration_ms(spec.window_ms)
+        seen = f"join.window ({window}) covers {percent(1 - late)} of the clicks; {quantiles}"
+        means = "a click after its window is an orphan, and its impression a negative"
+        change = f"join.window: {_written(p99)} (99 %), or {_written(p95)} (95 %)"
+        yield Finding("stops" if late > COVERED_STOPS else "warns", "window", seen, means, change)
+
+
+def lateness_ms(times: Sequence[int], agree: int) -> list[int]:
+    """How far the time of each event lies behind log time when it comes, 0 if it does not; `docs/join.md` defines it.
+
+    >>> lateness_ms([10, 20, 30, 5, 40], 1), lateness_ms([10, 20, 99, 5, 40], 2)
+    ([0, 0, 0, 25, 0], [0, 0, 0, 15, 0])
+    """
+    found, log_time = [], 0
+    for i, time in enumerate(times):
+        found.append(max(log_time - time, 0))
+        if i + 1 >= agree:
+            log_time = max(log_time, min(times[i + 1 - agree : i + 1]))
+    return found
+
+
+def check_disorder(impressions: Side, clock: Clock, spec: JoinSpec) -> Iterable[Finding]:
+    """Impressions that lie further behind the events before them than `lateness`."""
+    behind = _behind_ms(impressions, clock, spec.agree)
+    late = sum(one > spec.lateness_ms for one in behind)
+    if len(behind) >= ENOUGH and late > WORTH_A_WORD * len(behind):
+        p99 = quantile(behind, 0.99)
+        lateness = format_duration_ms(spec.lateness_ms)
+        seen = (
+            f"{percent(late / len(behind))} of the impressions lie more than join.lateness ({lateness}) behind those "
+        )
+        seen += f"before them; 99 % lie less than {span(p99)} behind"
+        yield Finding("warns", "disorder", seen, "a late impression is not learned", f"join.lateness: {_written(p99)}")
+
+
+def disorder_ms(side: Side, clock: Clock) -> float:
+    """How far the events of a topic lie behind those before them, or ahead of their records; all but one in 100."""
+    found = _behind_ms(side, clock, 1), clock.ahead_ms(side.events)
+    return max(quantile(of, 0.99) if of else 0.0 for of in found)
+
+
+def _behind_ms(side: Side, clock: Clock, agree: int) -> list[int]:
+    """`lateness_ms` of all events, in ascending order."""
+    partitions = [events for block in side.blocks for events in block.values()]
+    times = ([time for event in events if (time := clock.of(event)) is not None] for events in partitions)
+    return sorted(late for of_partition in times for late in lateness_ms(of_partition, agree))

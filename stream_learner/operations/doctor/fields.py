@@ -1,0 +1,128 @@
+"""Fields of impressions as features: what each holds, and those that harm a model as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stream_learner.core.events.plan import Plan
+from stream_learner.operations.doctor.events import Side, paths_of, values_of
+from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, quantile, shown
+from stream_learner.operations.doctor.ids import UNIQUE, Pair
+from stream_learner.operations.doctor.times import Clock
+
+LARGE = 10.0
+"""A number whose median is beyond this one needs a scale: the step of a weight grows with the value."""
+FEW = 1_000
+"""A whole number with fewer distinct values is more likely a name than a quantity."""
+LEAST_UNIQUE = 100
+SCALE_FREE = ("normalized", "vw", "pistol", "coin")
+"""The optimizers that find the scale of each feature themselves."""
+LEAK, NO_LEAK = 0.95, 0.01
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a field holds in a sample.
+
+    kind: text, whole number, number, boolean, or mixed. share: of the events that have it. least, median, largest: of
+    numbers, else None. example: one of its values.
+    """
+
+    path: str
+    kind: str
+    share: float
+    distinct: int
+    count: int
+    least: float | None
+    median: float | None
+    largest: float | None
+    example: Any
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether nearly every event has a value of its own: an id or a time, of which nothing can be learned."""
+        return self.count >= LEAST_UNIQUE and self.distinct >= UNIQUE * self.count
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it holds whole numbers that are names, not quantities."""
+        return self.kind == "whole number" and self.distinct <= FEW and not self.is_unique
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it holds numbers that need a scale."""
+        return self.median is not None and max(abs(self.median), abs(self.largest or 0) / 10) > LARGE
+
+
+def fields_of(side: Side) -> list[Field]:
+    """Every field of the events, that which most events have first."""
+    events = side.events
+    return [
+        _field(path, values_of(events, path), count / len(events)) for path, count in paths_of(events).most_common()
+    ]
+
+
+def _field(path: str, values: Sequence[Any], share: float) -> Field:
+    numbers = sorted(
+        float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)
+    )
+    least, median, largest = (quantile(numbers, q) if numbers else None for q in (0.0, 0.5, 1.0))
+    kind = _kind({type(value) for value in values})
+    return Field(path, kind, share, len(set(map(str, values))), len(values), least, median, largest, values[-1])
+
+
+def _kind(types: set[type]) -> str:
+    names = {str: "text", bool: "boolean", int: "whole number", float: "number"}
+    if types == {int, float}:
+        return "number"
+    return names.get(next(iter(types)), "mixed") if len(types) == 1 else "mixed"
+
+
+def check_fields(
+    fields: Iterable[Field], plan: Plan, times: Iterable[Clock], leaks: Iterable[str], optimizer: str
+) -> Iterable[Finding]:
+    """Features that harm. fields: those that are features. plan: of the impressions. times, leaks: the fields that look
+    like times, and the paths of those that look like labels. optimizer: its name.
+    """
+    paths_of_times, leaking = {time.path for time in times}, {*leaks}
+    for one in fields:
+        kind, distinct = plan.of(one.path).settings.kind, f"{one.distinct:,} distinct values among {one.count:,}"
+        if one.path in leaking:
+            seen = f"`{one.path}` tells impressions with a click from the others in more than {percent(LEAK)}"
+            means = "what is known only after the click makes a model that is perfect here, and useless for predictions"
+            change = f"features.exclude: [{one.path}], unless it is known when a prediction is asked for"
+            yield Finding("warns", "label_leaks", seen, means, change)
+        elif one.is_unique and (one.median is None or one.path in paths_of_times or kind == "category"):
+            what = "a time" if one.path in paths_of_times else "an id"
+            seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
+            means = "each event adds a feature that never comes again: the model grows, and learns nothing from it"
+            yield Finding("warns", "unique_field", seen, means, f"features.exclude: [{one.path}]")
+        elif one.is_large and kind in ("auto", "number") and optimizer not in SCALE_FREE:
+            seen = (
+                f"`{one.path}` is a {one.kind} of kind {kind}: {one.least:g} to {one.largest:g}, median {one.median:g}"
+            )
+            means = "its value is the feature; large ones outweigh all others: predictions can be worse than a constant"
+            log = f"features.fields: {{{one.path}: {{kind: log}}}}"
+            change = f"features.categorical: [{one.path}]" if one.is_name else log
+            yield Finding("warns", "number_without_scale", f"{seen}, {distinct}", means, change)
+
+
+def leaks(side: Side, pairs: Sequence[Pair]) -> list[str]:
+    """The fields of few values of which some come with a click nearly always, and the others nearly never."""
+    clicked = {id(pair.impression) for pair in pairs}
+    if len(clicked) < ENOUGH:
+        return []
+    found = []
+    for path in paths_of(side.events):
+        of_value: dict[str, list[bool]] = {}
+        for event in side.events:
+            of_value.setdefault(str(event.fields.get(path)), []).append(id(event) in clicked)
+            if len(of_value) > 3:
+                break
+        else:
+            shares = [sum(clicks) / len(clicks) for clicks in of_value.values()]
+            if max(shares) > LEAK and min(shares) < NO_LEAK and all(s > LEAK or s < NO_LEAK for s in shares):
+                found.append(path)
+    return found

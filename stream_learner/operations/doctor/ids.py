@@ -1,0 +1,208 @@
+"""Ids: which pairs of fields of both topics share values, and whether clicks find their impressions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stream_learner.core.events.decoders import EventSpec
+from stream_learner.operations.doctor.events import Event, Side, paths_of, severity_of, values_of
+from stream_learner.operations.doctor.findings import ENOUGH, Finding, quantile, shown
+from stream_learner.operations.doctor.times import Clock
+from stream_learner.wording import count_of
+
+UNIQUE = 0.9
+"""A field with at least this share of distinct values among its values may be an id."""
+ONCE = 0.999
+"""An id is repeated so rarely, where impressions are sent twice."""
+MATCHED_STOPS, MATCHED_WARNS = 0.5, 0.9
+COVERED_SPANS = 3
+"""Clicks are expected to find their impressions where a block is this many times as long as 95 % of delays."""
+
+
+class Pair(NamedTuple):
+    """An impression and a click with its id."""
+
+    impression: Event
+    click: Event
+
+
+@dataclass(frozen=True)
+class IdPaths:
+    """A pair of fields. shared: how many clicks have a value that an impression has, where it was counted."""
+
+    impressions: str
+    clicks: str
+    shared: int = 0
+
+    def pairs(self, impressions: Iterable[Event], clicks: Iterable[Event]) -> list[Pair]:
+        """Each click with the first impression of its id."""
+        by_id: dict[str, Event] = {}
+        for event in impressions:
+            by_id.setdefault(id_text(event.fields.get(self.impressions)) or "", event)
+        by_id.pop("", None)
+        found = ((by_id.get(id_text(event.fields.get(self.clicks)) or ""), event) for event in clicks)
+        return [Pair(impression, click) for impression, click in found if impression is not None]
+
+
+def id_text(value: Any) -> str | None:
+    """An id as text, as the joiner compares them: an integer is its decimal text; None for what is no id."""
+    return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+
+
+def best_pair(impressions: Side, clicks: Side, not_ids: Iterable[str | None]) -> IdPaths | None:
+    """The pair of fields that fits best: one that tells impressions apart, and that most clicks share.
+
+    not_ids: paths of times. Users tell impressions apart, too, where there are many: of fields that few clicks share,
+    only one without repeats may be an id. None if no pair shares `ENOUGH` values, or as many as there are clicks.
+    """
+    of_impressions, of_clicks = (_texts_by_path(side, {*not_ids}) for side in (impressions, clicks))
+    unique = {path: set(texts) for path, texts in of_impressions.items() if len(set(texts)) >= UNIQUE * len(texts)}
+    found = [
+        IdPaths(path, other, shared)
+        for path, known in unique.items()
+        for other, texts in of_clicks.items()
+        if (shared := sum(text in known for text in texts)) >= len(texts) / 2
+        or len(known) >= ONCE * len(of_impressions[path])
+    ]
+    most = max((pair.shared for pair in found), default=0)
+    near = [pair for pair in found if pair.shared >= max(min(ENOUGH, len(clicks.events)), 0.95 * most, 1)]
+    return max(near, key=lambda pair: (len(unique[pair.impressions]), _same_name(pair), pair.shared), default=None)
+
+
+def _texts_by_path(side: Side, not_ids: set[str | None]) -> dict[str, list[str]]:
+    """The values of the fields that may be ids, which at least half of the events have."""
+    events, least = side.events, len(side.events) / 2
+    paths = (path for path in paths_of(events) if path not in not_ids)
+    texts = {path: [text for value in values_of(events, path) if (text := id_text(value))] for path in paths}
+    return {path: found for path, found in texts.items() if len(found) >= max(least, 1)}
+
+
+def _same_name(pair: IdPaths) -> bool:
+    mine, theirs = (path.lower().replace(".", "_") for path in (pair.impressions, pair.clicks))
+    return theirs.endswith(mine) or mine.endswith(theirs)
+
+
+def check_ids(
+    impressions: Side, clicks: Side, specs: tuple[EventSpec, EventSpec], best: IdPaths | None, max_bad_share: float
+) -> tuple[IdPaths, list[Finding]]:
+    """The pair of fields by which both topics are to be judged, and what is wrong with the one configured."""
+    configured = IdPaths(specs[0].id, specs[1].id)
+    sides = ((impressions, configured.impressions), (clicks, configured.clicks))
+    if min(len(impressions.events), len(clicks.events)) < ENOUGH:
+        return configured, []
+    right = (best.impressions, best.clicks) if best else ("the field of the id", "the field of the id")
+    wrong = [_check_path(*side, field, max_bad_share) for side, field in zip(sides, right, strict=True)]
+    found = [finding for finding in wrong if finding is not None]
+    if found:
+        return best or configured, found
+    shared = len(configured.pairs(impressions.events, clicks.events))
+    if best is not None and shared < best.shared / 2:
+        changes = [f"{side.setting('id')}: {to}" for (side, path), to in zip(sides, right, strict=True) if path != to]
+        seen = f"the `{configured.clicks}` of {shared:,} of {count_of(len(clicks.events), 'click')} is an impression's "
+        seen += f"`{configured.impressions}`; the `{best.clicks}` of {best.shared:,} is its `{best.impressions}`"
+        means = "clicks whose id is of something else find no impression, and every example is a negative"
+        return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]
+    return configured, [] if shared else [*_check_forms(*(values_of(side.events, path) for side, path in sides))]
+
+
+def _check_path(side: Side, path: str, right: str, max_bad_share: float) -> Finding | None:
+    """Events without an id, or with one that cannot be an id."""
+    events, values = side.events, values_of(side.events, path)
+    usable = sum(id_text(value) is not None for value in values)
+    if usable >= (1 - max_bad_share) * len(events):
+        return None
+    if len(values) > usable:
+        seen = f"{len(values) - usable:,} values of `{path}` are neither text nor whole numbers: {shown(values[-1])}"
+        change = "the producer: write the id as text"
+    else:
+        there = ", ".join(f"`{name}`" for name, _ in paths_of(events).most_common(12))
+        seen = f"{len(values):,} of {len(events):,} events of {side.sample.topic} have a `{path}`; they have {there}"
+        change = f"{side.setting('id')}: {right}"
+    return Finding("stops", f"{side.name}_id", seen, "an event without an id is a dead letter", change)
+
+
+def _check_forms(mine: Sequence[Any], theirs: Sequence[Any]) -> Iterable[Finding]:
+    """Ids of which none is the same, but would be if both were written alike."""
+    known = {_alike(value) for value in mine}
+    matched = sum(_alike(value) in known for value in theirs)
+    if matched >= min(ENOUGH, len(theirs)):
+        seen = (
+            f"no click has the id of an impression; {matched:,} of {len(theirs):,} would, but for upper and lower "
+            f"case, dashes, white space or leading zeros: {shown(mine[-1])} and {shown(theirs[-1])}"
+        )
+        means = "ids are compared as they are written; only a whole number and its decimal text are the same"
+        yield Finding("stops", "id_forms", seen, means, "the producer of one topic: write the id as the other does")
+
+
+def _alike(value: Any) -> str:
+    return str(value).strip(" \t\r\n\"'{}").replace("-", "").lower().lstrip("0")
+
+
+def check_matches(
+    impressions: Side,
+    clicks: Side,
+    ids: IdPaths,
+    pairs: Sequence[Pair],
+    clocks: tuple[Clock, Clock],
+    delays_ms: Sequence[float],
+) -> Iterable[Finding]:
+    """Whether clicks whose impression must be in the sample find it. delays_ms: of the pairs, in ascending order."""
+    if len(pairs) >= max(MATCHED_WARNS * len(clicks.events), ENOUGH):
+        return
+    expected = _expected(impressions, clicks, clocks, delays_ms)
+    matched = {id(pair.click) for pair in pairs}
+    lost = [event for event in expected if id(event) not in matched]
+    if len(expected) < ENOUGH:
+        yield Finding(
+            "tells" if pairs else "warns",
+            "matches_unknown",
+            f"{len(pairs):,} of {count_of(len(clicks.events), 'click')} of the sample find their impression in it; it "
+            f"has {len(impressions.events):,} of {count_of(impressions.sample.held, 'impression')}",
+            "whether all clicks find their impressions cannot be said from this sample",
+            "look again with a larger --records, or once there are more",
+        )
+    elif len(lost) > (1 - MATCHED_WARNS) * len(expected):
+        examples = values_of(impressions.events, ids.impressions)[-1:] + values_of(lost, ids.clicks)[-1:]
+        yield Finding(
+            severity_of(len(lost) / len(expected), 1 - MATCHED_STOPS),
+            "matches",
+            f"{len(expected) - len(lost):,} of {count_of(len(expected), 'click')} find an impression whose "
+            f"`{ids.impressions}` is their `{ids.clicks}`, though the sample has the impressions of their time"
+            f"{_told_apart(lost, [pair.click for pair in pairs])}",
+            "the other clicks are of other impressions: of another site, an older format, or a topic that is not read; "
+            f"the ids are, for example, {' and '.join(map(shown, examples))}",
+            f"{impressions.setting('topic')} or {clicks.setting('topic')}, if it is another topic; else the producer",
+        )
+
+
+def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], delays_ms: Sequence[float]) -> list[Event]:
+    """The clicks whose impressions lie in a block of the sample, or nowhere."""
+    whole = impressions.sample.whole
+    if not whole and len(delays_ms) < ENOUGH:
+        return []
+    usual_ms, longest_ms = (0.0, 0.0) if whole else (quantile([*delays_ms], 0.95), quantile([*delays_ms], 0.99))
+    spans = []
+    for block in impressions.blocks:
+        of_events = ([t for event in events if (t := clocks[0].of(event)) is not None] for events in block.values())
+        times = [sorted(of_partition) for of_partition in of_events if of_partition]
+        if whole and times:
+            spans.append((min(t[0] for t in times), max(t[-1] for t in times)))
+        elif times:
+            begin, end = max(t[0] for t in times), min(t[-1] for t in times)
+            if end - begin >= COVERED_SPANS * usual_ms:
+                spans.append((int(begin + longest_ms), end))
+    timed = ((clocks[1].of(event), event) for event in clicks.events)
+    return [event for time, event in timed if time is not None and any(begin <= time <= end for begin, end in spans)]
+
+
+def _told_apart(lost: Sequence[Event], matched: Sequence[Event]) -> str:
+    """A field whose values tell the clicks without an impression from the others, for the message; "" without one."""
+    for path, count in paths_of(lost).items():
+        values, others = Counter(map(str, values_of(lost, path))), {*map(str, values_of(matched, path))}
+        own = {value: n for value, n in values.items() if value not in others}
+        if count >= ENOUGH and len(values) <= len(lost) / 10 and sum(own.values()) >= 0.9 * count:
+            return f"; those that do not have `{path}` {shown(max(own, key=own.__getitem__))}, which no other click has"
+    return ""

@@ -1,0 +1,138 @@
+"""`doctor`: looks at both topics, and says what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from stream_learner.adapters.kafka import KafkaSettings
+from stream_learner.config import Config
+from stream_learner.core.events.reasons import Reason
+from stream_learner.operations.doctor.delays import check_delays, check_disorder, delays_ms, disorder_ms
+from stream_learner.operations.doctor.events import Side, check_forms, check_usable, side_of
+from stream_learner.operations.doctor.fields import check_fields, fields_of, leaks
+from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
+from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches
+from stream_learner.operations.doctor.keys import check_keys, keys_of
+from stream_learner.operations.doctor.proposal import Proposal
+from stream_learner.operations.doctor.retention import check_retention
+from stream_learner.operations.doctor.sample import Limits, Show, read_samples
+from stream_learner.operations.doctor.times import Clock, check_times, moment, time_fields
+
+Configured = Callable[[Sequence[str]], Config]
+"""Makes a configuration with further settings, as `--set` takes them."""
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Report:
+    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. configuration: the
+    text of the first one, where one was made; else None.
+    """
+
+    findings: list[Finding]
+    topics: list[dict[str, Any]]
+    fields: list[dict[str, Any]]
+    delays: dict[str, float]
+    configuration: str | None = None
+
+    @property
+    def in_the_way(self) -> list[str]:
+        """The names of the findings that stop."""
+        return [finding.name for finding in self.findings if finding.severity == "stops"]
+
+
+def doctor(config: Config, limits: Limits, show: Show) -> Report:
+    """Look at the topics of a configuration. Raises what `read_samples` raises."""
+    return examine(config, *_sides(config, limits, show))
+
+
+def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
+    """Make a configuration from a look at the topics, and judge them by it. Raises what `read_samples` raises."""
+    sides = _sides(configured(()), limits, show)
+    proposal = propose(configured, *sides)
+    config = configured(proposal.overrides())
+    return replace(examine(config, *sides), configuration=proposal.text(config))
+
+
+def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
+    settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
+    topics = config.input.impressions.topic, config.input.clicks.topic
+    impressions, clicks = read_samples(settings, *topics, limits, show)
+    show("looking at what was read")
+    return side_of("impressions", impressions), side_of("clicks", clicks)
+
+
+def examine(config: Config, impressions: Side, clicks: Side) -> Report:
+    """Judge two samples by a configuration."""
+    sides = impressions, clicks
+    specs, spec, most_bad = config.event_specs(), config.join_spec(), config.join.max_bad_share
+    of_forms = [[*check_forms(side, most_bad)] for side in sides]
+    timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
+    clocks = timed[0][0], timed[1][0]
+    times = [time_fields(side) for side in sides]
+    best = best_pair(impressions, clicks, (time.path for found in times for time in found))
+    ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
+    findings = [*of_forms[0], *of_forms[1], *timed[0][1], *timed[1][1], *of_ids]
+
+    pairs = ids.pairs(impressions.events, clicks.events)
+    delays = delays_ms(pairs, clocks)
+    unread = any(one.severity == "stops" or one.name.endswith("empty") for found in of_forms for one in found)
+    if not unread and (not of_ids or best is not None):
+        findings += check_matches(impressions, clicks, ids, pairs, clocks, delays)
+    keys = keys_of(impressions), keys_of(clicks)
+    findings += check_keys(impressions, clicks, pairs, keys)
+    if not any(finding.name.endswith("time_ahead") for finding in findings):
+        findings += check_delays(delays, spec)
+    findings += check_disorder(impressions, clocks[0], spec)
+
+    plan = specs[0].impression_plan(config.feature_spec())
+    fields = fields_of(impressions)
+    no_features = ids.impressions, clocks[0].path
+    features = [one for one in fields if plan.of(one.path).feature and one.path not in no_features]
+    findings += check_fields(features, plan, times[0], leaks(impressions, pairs), config.learner.optimizer.name)
+    for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
+        told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
+        told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
+        findings += check_usable(side, of_side, most_bad, told)
+        findings += check_retention(side, spec)
+    return Report(
+        sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
+        [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
+        [asdict(field) for field in fields],
+        {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
+    )
+
+
+def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
+    """What was seen of a topic. lag_ms: the median of record timestamp - time."""
+    times = sorted(time for event in side.events if (time := clock.of(event)) is not None)
+    return {
+        "topic": side.sample.topic,
+        "partitions": side.sample.partitions,
+        "records": side.forms.total(),
+        "held": side.sample.held,
+        "forms": dict(side.forms.most_common()),
+        "times": f"{moment(times[0])} to {moment(times[-1])}" if times else "none",
+        "lag_ms": -quantile(clock.ahead_ms(side.events) or [0], 0.5),
+        "keys": str(keys),
+    }
+
+
+def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal:
+    """A first configuration: ids and times, then what needs them."""
+    times, proposal = (time_fields(impressions), time_fields(clicks)), Proposal()
+    ids = best_pair(impressions, clicks, (time.path for found in times for time in found))
+    proposal.add_inputs(ids, times)
+
+    specs = configured(proposal.overrides()).event_specs()
+    clocks = Clock(specs[0].time, specs[0].time_unit), Clock(specs[1].time, specs[1].time_unit)
+    pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
+    both = zip((impressions, clicks), clocks, strict=True)
+    proposal.add_join(delays_ms(pairs, clocks), max(disorder_ms(side, clock) for side, clock in both))
+
+    plan = specs[0].impression_plan(configured(()).feature_spec())
+    features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
+    proposal.add_features(features, {str(time.path) for time in times[0]} | {*leaks(impressions, pairs)})
+    return proposal
