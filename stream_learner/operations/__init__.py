@@ -18,6 +18,7 @@ error with an exit code.
 | `audit`                                          | `audit.run`             |
 | `backfill`                                       | `backfill.run`          |
 | `begin-anew`                                     | `begin_anew`            |
+| `delete`                                         | `delete`                |
 | `diff`                                           | `diff.run`              |
 | `gate status`, `gate policy`                     | `gate`                  |
 | `gate accept`, `gate skip`                       | `gate`                  |
