@@ -40,7 +40,7 @@ FINDS_OUT_WITHIN = 50
 """The number of steps without trouble after which a joiner has noticed a loss, if only by an append."""
 LOSSES = (
     "input recreated",
-    "log recreated",
+    "log emptied",
     "settings changed",
     "partitions changed",
     "input trimmed",

@@ -25,7 +25,7 @@ from tests.oracles.join import join_by_log_time
 
 STOP_OF = {
     "input recreated": {"TopicRecreated"},
-    "log recreated": {"LogTrimmed"},
+    "log emptied": {"LogTrimmed"},
     "settings changed": {"InputsChanged"},
     "partitions changed": {"InputsChanged"},
     "input compacted": {"InputsChanged"},

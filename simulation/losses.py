@@ -32,7 +32,7 @@ def lose(world: World, kind: str) -> None:
     if kind == "input recreated":
         world.topic_ids[topic] = b"n" * 16
         world.logs[topic, 0].recreate()
-    elif kind == "log recreated":
+    elif kind == "log emptied":
         world.hints[0] = [world.hints[0][-1] if world.hints[0] else "0:0:-1"]
         log.recreate()
     elif kind == "settings changed":

@@ -193,7 +193,7 @@ MUTATIONS = {
     "rule W 1: the log is not read to the high watermark": lambda: [(LogTail, "read_on", _short_of_the_end())],
     "rule W 1: the hint is believed": lambda: [(LogTail, "_from_hint", _believe_the_hint)],
     "rule W 1: an empty log is a new one, whatever the hint": lambda: [
-        *_lose("log recreated"),
+        *_lose("log emptied"),
         (LogTail, "_refuse_empty", _no_empty_log),
         (LogTail, "_refuse_unmarked", _nothing),
     ],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -238,6 +239,7 @@ class Process:
             until_tick=world.until_tick,
             clock_s=self._clock_s,
             new_attempt_id=self._new_attempt_id,
+            log_id=LOG,
         )
 
     def _clock_rule(self) -> ClockRule | None:
@@ -324,8 +326,9 @@ class Process:
             kept = Kept.from_text(self.world.hint(partition))
             self.world.seen["clocks that remember"] += kept.remembered is not None
             self.recalled[partition].append((self.world.now, kept.remembered is not None))
+            hint = kept.hint and replace(kept.hint, log_id=self.plan.log_id)
             self.partitions[partition] = PartitionJoiner(
-                self.plan, partition, kept.hint, self.world.buffer_bytes, kept.remembered
+                self.plan, partition, hint, self.world.buffer_bytes, kept.remembered
             )
 
     def _deliver(self) -> None:

@@ -135,7 +135,9 @@ class TopicRecreated(Stop):
 
     Operator action: if the new topic is not meant, restore the old one. If it is an input, the joiner goes on with it
     under the same name after `stream-learner begin-anew --from earliest`, which first shows what is lost. Else train a
-    model under another name (`stream-learner backfill`) and promote it; it knows only what the topics hold now.
+    model under another name (`stream-learner backfill`) and promote it; it knows only what the topics hold now. If what
+    was learned is not needed any more, `stream-learner delete` removes it, and the name can be used again. A model that
+    has learned nothing begins again by itself.
     """
 
     exit_code = 26
@@ -182,6 +184,19 @@ class JoinersRun(Stop):
     exit_code = 30
 
 
+class ModelInUse(Stop):
+    """Something uses the model that was to be deleted: a joiner or a learner runs, a transaction of its publisher is
+    open, an alias points at it, or another model learns from its training log.
+
+    Operator action: stop what the message names, and say it again. A role that was killed, or one with
+    `join.instance_id` that was stopped without --leave, is a member until its session time-out has passed, and a
+    transaction is open until a minute has. An alias is pointed elsewhere by `stream-learner promote`, or let go by
+    `--force`.
+    """
+
+    exit_code = 31
+
+
 class DiskFull(Stop):
     """There is no room left for the learner's state; what is on disk is whole.
 
@@ -206,7 +221,9 @@ class StateOfAnotherModel(Stop):
 
     Operator action: set back what was changed. Or train a model with the new settings under another name, from the same
     training log: `stream-learner backfill --as NAME --from-log MODEL` (`--from earliest` in place of `--from-log` where
-    the log has lost its beginning), and promote it: docs/backfill.md, docs/promotion.md.
+    the log has lost its beginning), and promote it: docs/backfill.md, docs/promotion.md. Or, if what was learned is not
+    needed any more, remove it with `stream-learner delete`, and use the name again. A state without an example makes
+    room by itself.
     """
 
     exit_code = 42
@@ -274,11 +291,13 @@ class NewerFormat(Stop):
 
 
 class InputsChanged(Stop):
-    """The training log was made from other inputs, another number of partitions, or with other settings.
+    """The training log holds examples that were made from other inputs, another number of partitions, or with other
+    settings; the message names them.
 
     Operator action: set back what was changed. If it is meant, go on under the same name: `stream-learner begin-anew`
     shows what is lost by it, and with --write begins the log anew. Or train a model under another name from what the
-    topics still hold (`stream-learner backfill`) and promote it; scorers serve the last version until then.
+    topics still hold (`stream-learner backfill --as NAME`) and promote it; scorers serve the last version until then.
+    Or, if what was learned is not needed any more, remove it with `stream-learner delete`, and use the name again.
     """
 
     exit_code = 52

@@ -22,6 +22,11 @@ ANOTHER_NAME = (
     "scorers serve the last version of this one until then."
 )
 """The action that is left to an operator if the training log cannot be used any more."""
+DELETE = (
+    "If nothing that was learned is needed any more: `stream-learner delete` shows what there is of the model, and "
+    "with --write removes it, so that the name can be used again at once."
+)
+"""The action that is left where a name is to be used again."""
 RESTORE = "Records before this offset are missing: restore the log. If that cannot be: " + ANOTHER_NAME
 
 

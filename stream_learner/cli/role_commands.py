@@ -18,6 +18,7 @@ from stream_learner.cli.backfill_command import backfill
 from stream_learner.cli.begin_anew_command import begin_anew
 from stream_learner.cli.compile_command import compile_kernels
 from stream_learner.cli.config_commands import config_app
+from stream_learner.cli.delete_command import delete
 from stream_learner.cli.diff_command import diff
 from stream_learner.cli.doctor_command import doctor
 from stream_learner.cli.evaluate_command import evaluate
@@ -57,6 +58,7 @@ app.command()(backfill)
 app.command()(begin_anew)
 alias_commands.register(app)
 app.command("compile")(compile_kernels)
+app.command()(delete)
 app.command()(diff)
 app.command()(doctor)
 app.command()(evaluate)

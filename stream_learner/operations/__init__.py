@@ -19,6 +19,7 @@ error with an exit code.
 | `backfill`                                       | `backfill.run`          |
 | `doctor`                                         | `doctor.run`            |
 | `begin-anew`                                     | `begin_anew`            |
+| `delete`                                         | `delete`                |
 | `diff`                                           | `diff.run`              |
 | `gate status`, `gate policy`                     | `gate`                  |
 | `gate accept`, `gate skip`                       | `gate`                  |

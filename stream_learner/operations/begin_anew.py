@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stream_learner.adapters.kafka import Admin, Appender, Delivery, KafkaSettings, TopicInfo
 from stream_learner.adapters.kafka.ends import committed_offsets, group_members
-from stream_learner.adapters.record_errors import ANOTHER_NAME
+from stream_learner.adapters.record_errors import ANOTHER_NAME, DELETE
 from stream_learner.config.values import format_start
-from stream_learner.core.join.state import resume_anew
 from stream_learner.core.log.marks import GENESIS, InputIdentity, Mark, MarkId, ResumePoint, encode_mark
 from stream_learner.errors import (
     ConfigError,
@@ -51,6 +50,8 @@ from stream_learner.errors import (
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
+from stream_learner.roles.joiner.mark_anew import mark_anew
+from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.start_offsets import StartOffsets, StartRule
 from stream_learner.wording import count_of
 
@@ -213,7 +214,7 @@ class _BeginAnew:
             then_ms, now_ms = model.content["tick_ms"], config.join.tick_ms
             raise ConfigError(
                 f"{topic} was published with ticks of {then_ms} ms, join.tick is {now_ms} ms",
-                action="Set join.tick back. For ticks of another length: " + ANOTHER_NAME,
+                action=f"Set join.tick back. For ticks of another length: {ANOTHER_NAME} {DELETE}",
             )
 
     def _wanted(self, log: TopicInfo) -> list[int]:
@@ -230,11 +231,12 @@ class _BeginAnew:
             found = committed_offsets(self._settings, places)
         except NotAuthorised:
             return {}
-        hints = {partition: Hint.from_text(offset.metadata) for (_, partition), offset in found.items()}
+        hints = {partition: Kept.from_text(offset.metadata).hint for (_, partition), offset in found.items()}
         return {partition: hint for partition, hint in hints.items() if hint is not None}
 
     def _tail(self, topics: _Topics, partition: int) -> LogTail:
-        return LogTail(self._settings, self._admin.offsets, topics.log.name, partition)
+        log = topics.log
+        return LogTail(self._settings, self._admin.offsets, log.name, partition, log_id=log.id.hex())
 
     def _lacking(self, topics: _Topics, found: dict[int, Accepted], began_with: int | None) -> list[int]:
         """The partitions that have not begun anew since partitions were added.
@@ -390,22 +392,17 @@ class _BeginAnew:
             event_specs[0].fingerprint,
             event_specs[1].fingerprint,
         )
-        point = resume_anew(config.join_spec(), stream_tick, inputs, dedupe_from=impressions.begins)
-        return Mark(
-            partition=partition,
-            attempt=secrets.randbelow(2**64 - 1) + 1,
-            first_tick=after.last_tick + 1,
+        return mark_anew(
+            partition,
+            secrets.randbelow(2**64 - 1) + 1,
+            after,
             last_tick=tick,
-            next_impression=impressions.begins,
-            first_click=clicks.begins,
-            click_cursor=clicks.begins,
-            records=0,
-            pred_attempt=after.attempt,
-            pred_tick=after.last_tick,
-            resume=point,
-            features=config.feature_spec().fingerprint,
-            begins_anew=True,
             stream_tick=stream_tick,
+            impressions_from=impressions.begins,
+            clicks_from=clicks.begins,
+            spec=config.join_spec(),
+            inputs=inputs,
+            features=config.feature_spec().fingerprint,
         )
 
     def _refuse_members(self) -> None:

@@ -156,6 +156,15 @@ _BEGIN_ANEW: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{snapshots}", "the length of the ticks", ""),
     _Need("Describe", GROUP, "{group}", "whether joiners run, and what they have committed", NOT_ASKED),
 )
+_DELETE: tuple[_Need, ...] = (
+    _Need("Describe", TOPIC, "{inputs}", "which offsets the joiners have committed", ""),
+    _Need("Describe", TOPIC, "{own_but_control}", "which exist", ""),
+    _Need("Delete", TOPIC, "{own_but_control}", "deleting them", "`delete` shows what there is"),
+    _Need("Describe", GROUP, "{groups}", "whether a role runs", ""),
+    _Need("Delete", GROUP, "{groups}", "deleting them", "`delete` shows what there is"),
+    _Need("Read", TOPIC, "{control}", "aliases, pins, decisions", ""),
+    _Need("Write", TOPIC, "{control}", "deleting what it says of the model", "`delete` shows what there is"),
+)
 _LOG_SKIP: tuple[_Need, ...] = (
     _Need("Read", TOPIC, "{examples}", "what is lost by it", ""),
     _Need("Write", TOPIC, "{examples}", "the skip", "`log skip --dry-run` shows what is lost"),
@@ -173,6 +182,7 @@ ROLES: Mapping[str, tuple[_Need, ...]] = {
     "diff": _DIFF,
     "audit": _AUDIT,
     "begin-anew": _BEGIN_ANEW,
+    "delete": _DELETE,
     "log-skip": _LOG_SKIP,
 }
 """The rights that each role needs."""
@@ -219,7 +229,14 @@ def _own_names(config: Config) -> _Names:
             *_copies(config),
             config.control_topic,
         ),
+        "own_but_control": (
+            config.examples_topic,
+            config.dead_letters_topic,
+            config.snapshots_topic,
+            config.checkpoints_topic,
+        ),
         "control": (config.control_topic,),
+        "groups": (config.group, config.lease_group),
         "group": (config.group,),
         "lease_group": (config.lease_group,),
         "publisher_id": (config.publisher_id,),

@@ -50,6 +50,10 @@ def test_every_command_says_what_it_does(pages: dict[tuple[str, ...], str]) -> N
             ("begin-anew",),
             ("LogTrimmed", "TopicRecreated", "InputsChanged", "changes nothing", "What is lost", "30"),
         ),
+        (
+            ("delete",),
+            ("never touched", "--write", "interrupted", "begin again", "begin-anew", "backfill", "31", "For example"),
+        ),
         (("evaluate",), ("before its example is learned from", "--learn", "- is stdin", "every 10th", "For example")),
         (("topics", "ensure"), ("--partitions", "--apply", "--dry-run", "exit code is 25")),
         (("inspect", "feature"), ("name=value", "0x")),

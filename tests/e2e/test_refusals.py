@@ -34,11 +34,11 @@ from tests.scenarios import scenario
 
 @pytest.fixture
 def joined(make_site: MakeSite) -> Site:
-    """A site whose joiner has closed some ticks of the first half of the traffic and is gone."""
+    """A site whose joiner has made some examples of the first half of the traffic and is gone."""
     site = make_site(scenario("plain", 2))
     site.produce(0, 0.5)
     with running(site.joiner()):
-        wait_until(lambda: all(log.marks for log in site.logs()), "marks in every partition")
+        wait_until(lambda: all(log.examples() for log in site.logs()), "examples in every partition")
     return site
 
 
@@ -175,7 +175,7 @@ def test_a_training_log_made_anew_is_refused_by_the_learner(joined: Site) -> Non
     """The positions in the state directory are of another topic."""
     learner = joined.learner()
     with running(learner):
-        wait_until(lambda: learner.tick >= 0, "something folded")
+        wait_until(lambda: learner.learner.examples, "something learned")
     remake(joined, joined.config.examples_topic, joined.partitions)
     failure_of(joined.learner(), TopicRecreated)
 
@@ -184,7 +184,7 @@ def test_the_state_of_another_model_is_refused(joined: Site, make_site: MakeSite
     """Of another name, or of another optimizer; the message says what differs."""
     learner = joined.learner()
     with running(learner):
-        wait_until(lambda: learner.tick >= 0, "something folded")
+        wait_until(lambda: learner.learner.examples, "something learned")
     other = joined.changed(learner={"optimizer": {"alpha": 0.5}}, snapshots={"interval": "1h"})
     assert "optimizer" in str(failure_of(joined.learner(other), StateOfAnotherModel))
     stranger = make_site(joined.scenario, learner={"state_dir": str(joined.config.state_dir)})

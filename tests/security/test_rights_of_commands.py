@@ -24,6 +24,7 @@ from stream_learner.operations.backfill.plan import BackfillPlan, Span, make_pla
 from stream_learner.operations.backfill.result import Result
 from stream_learner.operations.backfill.run import Backfill
 from stream_learner.operations.begin_anew import BeginAnewRequest, begin_anew
+from stream_learner.operations.delete import DeleteRequest, delete
 from stream_learner.operations.diff.run import compare_models
 from stream_learner.operations.promote import aliases
 from stream_learner.operations.promote.checks import Outcome, PromotionRequest
@@ -474,3 +475,17 @@ def test_begin_anew_stops_without_any_one_of_its_rights(live: Live, secured: Sec
 def shown(config: Config, *, write: bool) -> object:
     """The report of `begin-anew`, or that of its writing."""
     return begin_anew(config, BeginAnewRequest(write=write))
+
+
+def test_delete_needs_no_other_rights(live: Live, secured: Secured) -> None:
+    """Where one is missing it says so, and goes on later where it has stopped. Last: it takes the other model away."""
+    write = DeleteRequest(write=True, who="test")
+    config = live.of(OPERATOR).renamed(live.other.model)
+    rights = rights_of(config, "delete")
+    lacking = live.of(SPARE[0]).renamed(live.other.model)
+    allow(secured, SPARE[0], [right for right in rights if (right.operation, right.name) != ("Delete", config.group)])
+    with pytest.raises(NotAuthorised, match=config.group):
+        delete(lacking, write)
+    allow(secured, OPERATOR, rights)
+    assert "topic" in {row["kind"] for row in delete(config, write)["found"]}
+    assert {row["kind"] for row in delete(config, write)["found"]} == {"transactional id"}

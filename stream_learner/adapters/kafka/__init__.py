@@ -16,6 +16,8 @@ A role holds several clients. Each does one thing:
     Admin                   admin client               describes topics, creates them, compares them with a plan
     OffsetQueries           consumer outside a group   asks the leaders for ends, beginnings and offsets at a time
 
+`deletion.py` deletes a topic or a group by its name; no role uses it.
+
 A pool may read with a `PackedConsumer`, which hands records over as columns and one buffer: a Python object for each
 costs more than all the rest of reading. It calls librdkafka's C functions (`library.py`), has the same properties and
 errors as the ordinary consumer, and is left for that one where tokens must be fetched or the functions are not found

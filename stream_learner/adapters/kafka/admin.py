@@ -1,6 +1,7 @@
 """Topics: describes those that exist, compares them with a plan, and creates or changes them when told to.
 
-This file must never delete a topic, and never change the number of partitions: ids would move to other partitions.
+It never changes the number of partitions: ids would move to other partitions. Nor does it delete anything: only
+`deletion.py` does, for a person who has named the model (`stream-learner delete --write`). No role uses that file.
 """
 
 from __future__ import annotations

@@ -15,12 +15,16 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConsumerGroupDescription,
+)
 
 from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.clients import answered, new_client
@@ -356,15 +360,27 @@ def committed_offsets(
 
 def group_members(settings: KafkaSettings) -> int:
     """How many members the group of the settings has. Raises BrokerUnreachable, RetryLater, NotAuthorised."""
+    found = _described_group(settings)
+    return 0 if found is None else len(found.members)
+
+
+def group_exists(settings: KafkaSettings) -> bool:
+    """Whether the brokers know the group of the settings, with members or with offsets. Raises as `group_members`."""
+    found = _described_group(settings)
+    return found is not None and found.state != ConsumerGroupState.DEAD
+
+
+def _described_group(settings: KafkaSettings) -> ConsumerGroupDescription | None:
     operation = settings.operation("look up members", group=settings.group, right="Describe")
     reports = Reports(operation)
     admin = new_client(AdminClient, settings.admin(error_cb=reports))
     answers = admin.describe_consumer_groups([settings.group], request_timeout=REQUEST_TIMEOUT_S)
     try:
-        return len(answered(answers[settings.group], REQUEST_TIMEOUT_S).members)
+        found: ConsumerGroupDescription = answered(answers[settings.group], REQUEST_TIMEOUT_S)
+        return found
     except KafkaException as error:
         reported = kafka_error(error)
         if reported is not None and reported.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return 0
+            return None
         admin.poll(0)
         raise reports.instead_of(fault(error, operation)) from error

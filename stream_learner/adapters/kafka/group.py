@@ -64,11 +64,14 @@ class Committed:
 
 
 class ToCommit(NamedTuple):
-    """The offsets that the group is to store for a partition. metadata: at most 4,096 bytes."""
+    """The offsets that the group is to store for a partition. metadata, of_clicks: the texts stored with them, at most
+    4,096 bytes each.
+    """
 
     impressions_offset: int
     clicks_offset: int
     metadata: str
+    of_clicks: str = ""
 
 
 class Membership:
@@ -280,7 +283,7 @@ class Membership:
 
     def _places(self, partition: int, now: ToCommit) -> list[TopicPartition]:
         impressions = TopicPartition(self.impressions, partition, now.impressions_offset, now.metadata)
-        return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset)]
+        return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset, now.of_clicks)]
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         failed = [p.error for p in partitions if p.error is not None]

@@ -99,6 +99,11 @@ def open_database(path: Path, shards: int, memory_bytes: int, rows_bytes: int | 
     return Database(db, cache, cache_bytes, buffers, rows, leftover=rows is None and ROWS_FAMILY in families)
 
 
+def destroy_database(path: Path) -> None:
+    """Delete the database in a directory, which nobody has open, and nothing else there. It may be opened anew then."""
+    Rdict.destroy(str(path), Options(raw_mode=True))
+
+
 def _files_for_rows() -> int:
     """Keep every file of the index open if the limit of open files allows it: opening a file takes several reads."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

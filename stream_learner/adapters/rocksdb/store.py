@@ -35,6 +35,7 @@ from stream_learner.adapters.rocksdb.database import (
     ROWS_FAMILY,
     Database,
     StoreParts,
+    destroy_database,
     explained,
     family_name,
     holds,
@@ -75,6 +76,14 @@ from stream_learner.core.snapshots.rows import StateRows, rows_between
 from stream_learner.errors import NewerFormat, StateDamaged, StateOfAnotherModel
 
 STORE_FORMAT = 1
+SETTINGS = {
+    "optimizer": "learner.optimizer",
+    "loss": "learner.loss",
+    "tick_ms": "join.tick in ms",
+    "shards": "snapshots.shards",
+    "log": "topics.examples",
+}
+"""The settings that some names of an identity stand for."""
 POLICY = PagePolicy(page_bytes=512 * 1024, part_bytes=960 * 1024, ring=64, delta_share=1.0, lean=True)
 ROWS_POLICY = replace(POLICY, ring=1024, lean=False, part_bytes=240 * 1024)
 """The policy for a model larger than memory.
@@ -137,6 +146,7 @@ class CheckpointStore:
         rows_bytes: int | None = None,
         piece_bytes: int | None = None,
         rising: frozenset[str] = frozenset(),
+        gives_way: Callable[[Sequence[str], Mapping[str, Any] | None], bool] = lambda differing, head: False,
     ) -> CheckpointStore:
         """Open the state directory, or make it.
 
@@ -146,6 +156,8 @@ class CheckpointStore:
         by default `POLICY`, or `ROWS_POLICY` with that index; a state made with a larger ring keeps its ring.
         piece_bytes: bound of a page or part, if smaller than the policy's; pieces written before keep their size until
         they are written anew. rising: names in the identity whose number may have risen since the state was made.
+        gives_way: asked whether the database that is there may be deleted, and a new one made, with the names in which
+        the identity differs, and the head of its last checkpoint, None without one.
         Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
         """
         directory = Path(path)
@@ -158,6 +170,10 @@ class CheckpointStore:
         with explained(directory):
             directory.mkdir(parents=True, exist_ok=True)
             database = open_database(directory, shards, memory_bytes, rows_bytes)
+            if _makes_room(database.db, whole, rising, gives_way):
+                database.db.close()
+                destroy_database(directory)
+                database = open_database(directory, shards, memory_bytes, rows_bytes)
             try:
                 theirs = _check_identity(directory, database.db, whole, rising)
                 store = cls(directory, theirs, ncols, database, shards)
@@ -409,6 +425,42 @@ class CheckpointWriter:
         self._committed()
 
 
+def stored_identity(path: Path) -> Mapping[str, Any] | None:
+    """The identity in a state directory, None in one without a database. Raises StateInUse, StateDamaged, DiskFull."""
+    if not (path / "CURRENT").exists():
+        return None
+    with explained(path):
+        database = open_database(path, 0, MIB)
+        try:
+            found = database.db.get(IDENTITY)
+        finally:
+            database.db.close()
+    return None if found is None else orjson.loads(found)
+
+
+def _makes_room(
+    db: Rdict,
+    identity: Mapping[str, Any],
+    rising: frozenset[str],
+    gives_way: Callable[[Sequence[str], Mapping[str, Any] | None], bool],
+) -> bool:
+    """Whether `gives_way` says that the database may be deleted; not if this program cannot read what it holds."""
+    found, head = db.get(IDENTITY), db.get(HEAD)
+    theirs = {} if found is None else orjson.loads(found)
+    if found is None or theirs.get("store_format", 0) > STORE_FORMAT:
+        return False
+    differing = differing_identity(theirs, identity, rising)
+    if head is None:
+        return gives_way(differing, None)
+    try:
+        record = decode(HEAD, head)
+    except RecordError:
+        return False
+    if not isinstance(record, HeadRecord) or not _is_head(record.content):
+        return False
+    return gives_way(differing, record.content["head"])
+
+
 def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: frozenset[str]) -> Mapping[str, Any]:
     """Store the identity in a new directory, compare it in any other. Returns the identity that is stored."""
     found = db.get(IDENTITY)
@@ -422,7 +474,7 @@ def _check_identity(path: Path, db: Rdict, identity: Mapping[str, Any], rising: 
         raise NewerFormat(f"{path} has format {theirs['store_format']}, this program knows {STORE_FORMAT}")
     differing = differing_identity(theirs, identity, rising)
     if differing:
-        details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {identity.get(n)!r}" for n in differing)
+        details = identity_differences(theirs, identity, differing)
         own_directory = "Give each model its own `learner.state_dir`." if "model" in differing else ""
         raise StateOfAnotherModel(f"{path} holds the state of another model ({details})", action=own_directory)
     return theirs
@@ -442,6 +494,23 @@ def differing_identity(theirs: Mapping[str, Any], mine: Mapping[str, Any], risin
         if theirs.get(name) != mine.get(name)
         and not (name in rising and isinstance(theirs.get(name), int) and theirs[name] < mine[name])
     )
+
+
+def identity_differences(theirs: Mapping[str, Any], mine: Mapping[str, Any], differing: Sequence[str]) -> str:
+    """What differs in two identities, by the settings' names, with both values.
+
+    >>> identity_differences({"optimizer": {"alpha": 0.1}}, {"optimizer": {"alpha": 0.5}}, ["optimizer"])
+    'learner.optimizer.alpha: there 0.1, here 0.5'
+    """
+    found = []
+    for name in differing:
+        setting, there, here = SETTINGS.get(name, name), theirs.get(name), mine.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            inner = sorted(key for key in {*there, *here} if there.get(key) != here.get(key))
+            found += [f"{setting}.{key}: there {there.get(key)!r}, here {here.get(key)!r}" for key in inner]
+        elif name != "ncols" or len(differing) == 1:
+            found.append(f"{setting}: there {there!r}, here {here!r}")
+    return "; ".join(found)
 
 
 def _with_ring(state: PageState, ring: int) -> PageState:

@@ -20,7 +20,7 @@ from stream_learner.operations.backfill.plan import BackfillPlan
 
 FILE = "backfill.json"
 FORMAT = 1
-ANOTHER_NAME = "Give the backfill another name, or delete that model's topics and state directory and begin anew."
+ANOTHER_NAME = "Give the backfill another name, or remove that model with `stream-learner delete NAME` and begin anew."
 
 
 def check_and_record(plan: BackfillPlan, admin: Admin) -> bool:

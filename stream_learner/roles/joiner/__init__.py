@@ -34,6 +34,7 @@ without reading its window again.
 | state | step | event | next | what is done |
 |---|---|---|---|---|
 | finding | 1 | the log is read to its end | rebuilding | the resume point must fit the settings (`resume_check`) |
+| both | 1, 2 | it does not fit, and no example was made with others | finding | a mark that begins anew |
 | rebuilding | 2 | the ticks since are made again | appending | an attempt begins (step 3) |
 | appending | 4 | a tick may close | appending | letters of dead records are waited for, then the tick is appended |
 | appending | 4 | an expected offset | appending | progress moves to the last durable mark |
@@ -47,8 +48,9 @@ without reading its window again.
 The code has no variable for these states: the generator `PartitionJoiner._rule_w` stands in one of them.
 
 Read `role`, `partition`, then what the steps use: `log_tail` (where the log ends, by hints), `log_origin` and
-`start_offsets` (a log without marks), `inputs` with `dead_letters`, `attempt_writer`. How windows close at the end of a
-partition is in `stream_clock` (where the stream is) and `ticks` (the brokers' clock, and which ticks the next mark
-closes); `click_silence` is the rule by which clicks are waited for, `silence_watch` applies it. `progress`, which has
-what the next owner of a partition is told, `guesses`, `report` and `stream_report` tell others how far it has come.
+`start_offsets` (a log without marks), `first_examples` and `mark_anew` (a log without an example), `inputs` with
+`dead_letters`, `attempt_writer`. How windows close at the end of a partition is in `stream_clock` (where the stream is)
+and `ticks` (the brokers' clock, and which ticks the next mark closes); `click_silence` is the rule by which clicks are
+waited for, `silence_watch` applies it. `made_with` is what an error can say of settings. `progress`, which has what the
+next owner of a partition is told, `guesses`, `report` and `stream_report` tell others how far it has come.
 """

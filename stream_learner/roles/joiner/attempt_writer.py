@@ -148,4 +148,4 @@ class AttemptWriter:
             if tick.is_resume_point and tick.predecessor == self._after.known:
                 progress.hint = self._after
             if tick.id == attempt.durable and attempt.durable_offset is not None:
-                self._after = Hint(attempt.durable_offset + 1, tick.id)
+                self._after = Hint(attempt.durable_offset + 1, tick.id, self._plan.log_id)

@@ -1,7 +1,8 @@
 """Step 1 of rule W: find the last accepted mark of a partition of the training log, and a resume point before it.
 
 A hint says where to begin. It is never trusted: where it does not lead to an accepted resume point, the log is read
-from its earliest record.
+from its earliest record. One that names another log, which had the same name, says nothing. One that names this log
+says one thing more: that the log held marks. Where it begins at its first offset and holds none, they were lost.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, OffsetQueries, PartitionReader, Reader
-from stream_learner.adapters.record_errors import ANOTHER_NAME
+from stream_learner.adapters.record_errors import ANOTHER_NAME, DELETE
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import LogTrimmed
@@ -38,11 +39,13 @@ GO_ON_GROWN = (
 class Hint:
     """A place at which rule R may begin so that the first mark it accepts is a resume point.
 
-    read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning.
+    read_from: offset in the training log. known: the mark accepted before it, `GENESIS` at the beginning. log_id: id of
+    the topic of the training log, hexadecimal; "" if the hint was written before hints named it. `Kept` has it as text.
     """
 
     read_from: int
     known: MarkId
+    log_id: str = field(default="", compare=False)
 
     def to_text(self) -> str:
         """The hint as the metadata of a committed offset."""
@@ -66,7 +69,7 @@ class Accepted:
     rule: goes on from `position`. resume: the last accepted mark with a resume point, None without one. since: the
     accepted marks after it, in order. hint: a reader that begins there accepts `resume` first. after: a reader that
     begins there accepts the next mark first. mark: the last accepted mark; None before the first, and where only a hint
-    names it.
+    names it. log_id: as of `Hint`.
     """
 
     rule: RuleR
@@ -76,6 +79,7 @@ class Accepted:
     since: list[Mark] = field(default_factory=list)
     after: Hint = Hint(0, GENESIS)
     mark: Mark | None = None
+    log_id: str = ""
 
     @property
     def last(self) -> MarkId:
@@ -95,7 +99,7 @@ class Accepted:
             self.since.clear()
         else:
             self.since.append(mark)
-        self.after = Hint(tick.mark_offset + 1, mark.id)
+        self.after = Hint(tick.mark_offset + 1, mark.id, self.log_id)
 
 
 class LogTail:
@@ -111,10 +115,12 @@ class LogTail:
         new_reader: Callable[..., Reader] = PartitionReader,
         new_reader_beside: Callable[..., Reader] = PartitionReader,
         unusable: UnusableRecords | None = None,
+        log_id: str = "",
     ) -> None:
         """unusable: counts foreign records, and looks for skips; None makes one of its own, which opens the partition a
-        second time by `new_reader_beside`.
+        second time by `new_reader_beside`. log_id: as of `Hint`, "" where it is not known.
         """
+        self._log_id = log_id
         self._settings = settings
         self._unusable = unusable or UnusableRecords(settings, queries, new_reader=new_reader_beside)
         self._new_reader = new_reader
@@ -129,15 +135,17 @@ class LogTail:
 
         to_resume: whether a log that has lost its beginning must hold a resume point.
 
-        Raises LogTrimmed if such a log holds none, or if the log holds no mark although there is a hint;
+        Raises LogTrimmed if such a log holds none, or if the log holds no mark although there is a hint that names it;
         DamagedLog and NewerFormat for records that cannot be used.
         """
+        if hint is not None and hint.log_id not in ("", self._log_id):
+            hint = None
         end = self._queries.high_watermarks([self._place])[self._place]
         earliest = self._queries.earliest([self._place])[self._place]
         if hint is not None and earliest <= hint.read_from < end:
             yield from self._from_hint(hint, end, to_resume=to_resume)
             return
-        if hint is not None or earliest > 0:
+        if earliest > 0 or _names_log(hint):
             self._refuse_empty(hint, earliest, end)
         yield from self._from_earliest(earliest, end, hint, to_resume=to_resume)
 
@@ -165,7 +173,7 @@ class LogTail:
 
     def _refuse_unmarked(self, hint: Hint | None, accepted: Accepted, end: int) -> None:
         """Raise LogTrimmed where only others have written to a log that had marks."""
-        if hint is not None and accepted.mark is None:
+        if _names_log(hint) and accepted.mark is None:
             raise self._made_anew(f"holds no mark up to offset {end}", hint)
 
     def _made_anew(self, what: str, hint: Hint | None) -> LogTrimmed:
@@ -174,12 +182,14 @@ class LogTail:
         return LogTrimmed(
             f"{self.topic} partition {self.partition} {what}{before}",
             action="The joiner does not begin this log again, since ticks would be missing or made twice. "
-            + ANOTHER_NAME,
+            + ANOTHER_NAME
+            + " "
+            + DELETE,
         )
 
     def _from_hint(self, hint: Hint, end: int, *, to_resume: bool) -> Iterator[Accepted | None]:
         known = None if hint.known == GENESIS else hint.known
-        accepted = Accepted(RuleR(known, partition=self.partition), hint.read_from, after=hint)
+        accepted = Accepted(RuleR(known, partition=self.partition), hint.read_from, after=hint, log_id=self._log_id)
         try:
             for _ in self.read_on(accepted, end):
                 yield None
@@ -194,17 +204,18 @@ class LogTail:
     def _from_earliest(
         self, earliest: int, end: int, hint: Hint | None, *, to_resume: bool
     ) -> Iterator[Accepted | None]:
-        accepted = Accepted(RuleR(partition=self.partition), earliest)
+        begin = Hint(0, GENESIS, self._log_id)
+        accepted = Accepted(RuleR(partition=self.partition), earliest, after=begin, log_id=self._log_id)
         if earliest > 0:
             in_sight: list[tuple[int, Mark]] = []
             for piece in pieces(self._reader_at(earliest), end, READ_RECORDS, WAIT_S):
                 in_sight += marks(self._place, piece, unusable=self._unusable)
                 yield None
-            begin = beginning_in_sight(in_sight)
-            if begin is None:
+            sight = beginning_in_sight(in_sight)
+            if sight is None:
                 raise self._no_resume_point(earliest, end)
-            first, after = begin.mark, Hint(begin.offset, begin.mark.id)
-            accepted = Accepted(begin.rule(self.partition), begin.offset, after=after, mark=first)
+            first, after = sight.mark, Hint(sight.offset, sight.mark.id, self._log_id)
+            accepted = Accepted(sight.rule(self.partition), sight.offset, after=after, mark=first, log_id=self._log_id)
             accepted.resume = first if first.resume is not None and not first.resume.detached else None
         for _ in self.read_on(accepted, end):
             yield None
@@ -228,3 +239,8 @@ class LogTail:
             f"(offsets {earliest} to {end})",
             action="Raise the retention of the training log. " + GO_ON,
         )
+
+
+def _names_log(hint: Hint | None) -> bool:
+    """Whether a hint says that this very log held marks; one that names another is dropped before."""
+    return hint is not None and hint.log_id != ""

@@ -22,21 +22,25 @@ from contextlib import suppress
 from typing import NoReturn
 
 from stream_learner.adapters.kafka import Delivery
+from stream_learner.adapters.record_errors import DELETE
 from stream_learner.core.errors import BrokenLog
 from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.dictionary import Scratch
+from stream_learner.core.log.marks import Mark, encode_mark
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdict
-from stream_learner.errors import Fenced, LogTrimmed, RetryLater, Stop
-from stream_learner.roles.joiner.attempt_writer import AttemptWriter
+from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
+from stream_learner.roles.common.lifecycle import wall_clock_ms
+from stream_learner.roles.joiner.attempt_writer import AttemptWriter, RecordTag
 from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
+from stream_learner.roles.joiner.mark_anew import mark_anew
 from stream_learner.roles.joiner.newest_records import first_good_offsets
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.partition_state import PartitionState, check_origin
 from stream_learner.roles.joiner.progress import Progress
-from stream_learner.roles.joiner.resume_check import check_resume_point
+from stream_learner.roles.joiner.resume_check import check_resume_point, fits
 from stream_learner.roles.joiner.stream_clock import Remembered
 
 RETRY_S = 1.0
@@ -44,6 +48,8 @@ HOLD_LOOK_S = 5.0
 """A partition that is held looks so often whether the newest records are good again."""
 LOOK_AGAIN = 3
 """The training log is read again so often, after a rest each time, where it seems to lack what step 1 needs."""
+CLOCK_OFF_MS = 86_400_000
+"""How far this machine's clock may be behind the brokers', where it is asked whether numbers of ticks can go on."""
 EMPTY_AFTER_S = 1.0
 """While input keeps coming, empty ticks wait this long to share a mark with the next that is not empty."""
 
@@ -106,7 +112,10 @@ class PartitionJoiner:
             new_reader=plan.inputs.new_reader,
             new_reader_beside=plan.inputs.new_reader_beside,
             unusable=plan.unusable,
+            log_id=plan.log_id,
         )
+        if hint is not None and hint.log_id not in ("", plan.log_id):
+            self._log.info("hint_ignored", log=plan.log_topic, note="the hint is of another log, which had this name")
         self._scratch = Scratch()
         self._examples = ExampleScratch()
         self._accepted: Accepted | None = None
@@ -115,6 +124,8 @@ class PartitionJoiner:
         self._deliveries: deque[Delivery] = deque()
         self._appended_at_s = 0.0
         self._looked_again = 0
+        self._begun_again: int | None = None
+        """The attempt that has begun the log again with the settings of now, None if none has."""
         self._steps = self._rule_w()
 
     @property
@@ -191,6 +202,9 @@ class PartitionJoiner:
                 self.progress.recovery_s.append(self._plan.clock_s() - began_s)
                 # Steps 4 and 5: append tick after tick; watch the offsets that are acknowledged.
                 yield from self._append_ticks(state, writer)
+            except (InputsChanged, TopicRecreated) as error:
+                self._drop_attempt()
+                yield from self._begin_again(error)
             except (_AttemptDropped, RetryLater) as error:
                 # Step 6: anything unusual drops the attempt; the partition is still owned, so back to step 1.
                 dropped = error if isinstance(error, _AttemptDropped) else _AttemptDropped
@@ -215,7 +229,7 @@ class PartitionJoiner:
             self._look_again(error)
         self._looked_again = 0
         self._tail.close()
-        check_resume_point(self._plan, self.partition, self._known.resume)
+        check_resume_point(self._plan, self._known.resume)
         return self._known
 
     def _look_again(self, error: LogTrimmed) -> NoReturn:
@@ -234,6 +248,59 @@ class PartitionJoiner:
     def _known(self) -> Accepted:
         assert self._accepted is not None  # step 1 has ended
         return self._accepted
+
+    def _begin_again(self, error: Stop) -> Generator[bool, None, None]:
+        """Append a mark from which the log begins anew with the settings of now, and go back to step 1.
+
+        Raises the error, with which steps 1 and 2 have refused the log, unless it holds no example that was made with
+        other settings, and the numbers of ticks can go on.
+        """
+        try:
+            mark = yield from self._mark_again(error)
+            attempt = Attempt(self.partition, mark.attempt, self._known.last, self._known.position)
+            self._deliveries.clear()
+            value, tag = encode_mark(mark), RecordTag(self.deliver, attempt)
+            self._plan.appender.append(self._plan.log_topic, self.partition, value, tag=tag)
+            while not any(delivery.tag.attempt is attempt for delivery in self._deliveries):
+                yield False
+            _refuse_error(next(delivery for delivery in self._deliveries if delivery.tag.attempt is attempt))
+            self._begun_again = attempt.id
+        except (_AttemptDropped, RetryLater) as unknown:  # step 1 shows whether the mark is there
+            self._log.warning("attempt_dropped", reason=str(unknown))
+            yield from self._rest(RETRY_S)
+
+    def _mark_again(self, error: Stop) -> Generator[bool, None, Mark]:
+        plan, last = self._plan, self._known.mark
+        if plan.first_examples is None or last is None or last.attempt == self._begun_again or plan.coupled:
+            raise error  # without the brokers' clock, ticks are stream time: what came before them would be late
+        point = None if self._known.resume is None else self._known.resume.resume
+        if point is not None and point.partitions != plan.partitions:
+            raise error
+        if not (yield from plan.first_examples.may_begin_again(self.partition, lambda mark: fits(plan, mark))):
+            raise error
+        if (last.last_tick + 2) * plan.spec.tick_ms > wall_clock_ms() + CLOCK_OFF_MS:
+            raise InputsChanged(
+                f"{error.message}. It holds no example, but its ticks are numbered up to {last.last_tick}: with "
+                f"join.tick {plan.spec.tick_ms} ms that lies in the future, and numbers of ticks never go back",
+                action=f"Set join.tick back. {DELETE}",
+            ) from error
+        plan.first_examples.say(error.message)
+        names = (plan.inputs.impressions_topic, plan.inputs.clicks_topic)
+        clicks_lost = point is not None and point.click_topic_id != plan.made_from.click_topic_id
+        offsets = plan.start.of(*names, self.partition, clicks_lost=clicks_lost)
+        offsets.say(self._log)
+        return mark_anew(
+            self.partition,
+            plan.new_attempt_id(),
+            self._known.last,
+            last_tick=last.last_tick + 1,
+            stream_tick=-1,
+            impressions_from=offsets.impression,
+            clicks_from=offsets.click,
+            spec=plan.spec,
+            inputs=plan.made_from,
+            features=plan.inputs.impression_decoder.features.fingerprint,
+        )
 
     # Step 2
 
@@ -399,8 +466,10 @@ class PartitionJoiner:
     def _known_to_stand(self, attempt: Attempt) -> Accepted:
         """The place that rule R goes on from: the attempt's last durable mark, before which nothing need be read."""
         if attempt.durable_offset is not None:
-            after = Hint(attempt.durable_offset + 1, attempt.durable)
-            self._accepted = Accepted(RuleR(after.known, partition=self.partition), after.read_from, after=after)
+            log_id = self._plan.log_id
+            after = Hint(attempt.durable_offset + 1, attempt.durable, log_id)
+            rule = RuleR(after.known, partition=self.partition)
+            self._accepted = Accepted(rule, after.read_from, after=after, log_id=log_id)
         return self._known
 
     # Step 6

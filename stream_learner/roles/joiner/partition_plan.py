@@ -13,8 +13,10 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.field_bound import FieldBound
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.roles.common.unusable_records import UnusableRecords
+from stream_learner.roles.joiner.first_examples import FirstExamples
 from stream_learner.roles.joiner.inputs import InputPlan
 from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.made_with import MadeWith
 from stream_learner.roles.joiner.start_offsets import StartRule
 
 MAX_LETTER_BYTES = 8 << 20
@@ -33,7 +35,8 @@ class PartitionPlan:
     letter_bytes: the longest value of a dead letter. resume_within_s: the age at which a resume point is written
     whatever it costs. until_tick: the last tick to make, None for no end. clock_s: monotonic. new_attempt_id: u64,
     random, never 0. bound: on the rows of each field, None for none. unusable: counts the foreign records of the
-    training log; None where nobody asks for their number.
+    training log; None where nobody asks for their number. log_id: as of `Hint`. first_examples: None for a joiner that
+    never begins a log again. made_with: None where nobody asks which settings differ.
     """
 
     settings: KafkaSettings
@@ -56,6 +59,14 @@ class PartitionPlan:
     letter_bytes: int = MAX_LETTER_BYTES
     unusable: UnusableRecords | None = None
     bound: FieldBound | None = None
+    log_id: str = ""
+    first_examples: FirstExamples | None = None
+    made_with: MadeWith | None = None
+
+    @property
+    def coupled(self) -> bool:
+        """Whether ticks and stream time are always one: no clock closes windows, or they end with `until_tick`."""
+        return self.until_tick is not None or self.inputs.clock is None
 
     @property
     def partitions(self) -> int:

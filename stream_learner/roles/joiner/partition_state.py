@@ -67,9 +67,8 @@ class PartitionState:
         self.join = self._fresh_join() if known.resume is None else self._resumed_join(known.resume)
         self.letters = self._no_letters(buffer_bytes)
         self.inputs = Inputs(plan.inputs, partition, self.join, buffer_bytes, self.letters, remembered)
-        coupled = plan.until_tick is not None or plan.inputs.clock is None
         grace_ms = 0 if plan.inputs.clock is None else plan.inputs.clock.grace_ms
-        self.ticks = Ticks(plan.spec.tick_ms, grace_ms, coupled=coupled)
+        self.ticks = Ticks(plan.spec.tick_ms, grace_ms, coupled=plan.coupled)
         self.guesses = None if self.inputs.clock is None else Guesses(self.inputs.clock)
 
     def _fresh_join(self) -> JoinState:

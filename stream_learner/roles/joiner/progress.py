@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import ToCommit
@@ -28,16 +28,18 @@ class Kept(NamedTuple):
     remembered: Remembered | None = None
 
     def to_text(self) -> str:
-        """The parts of the hint and the others, parted by colons."""
+        """The parts of the hint and the others, parted by colons; last the id of the hint's log."""
         hint = "" if self.hint is None else self.hint.to_text()
         clock = "" if self.remembered is None else self.remembered.to_text()
-        return ":".join((hint, self.usual_of_all, self.usual, clock))
+        log_id = "" if self.hint is None else self.hint.log_id
+        return ":".join((hint, self.usual_of_all, self.usual, clock, log_id))
 
     @classmethod
     def from_text(cls, text: str) -> Kept:
         """What a text tells that `to_text` wrote, in this version or before."""
-        _, _, _, of_all, own, clock, *_ = [*text.split(":"), "", "", "", "", "", ""]
-        return cls(Hint.from_text(text), of_all, own, Remembered.from_text(clock))
+        _, _, _, of_all, own, clock, log_id, *_ = [*text.split(":"), "", "", "", "", "", "", ""]
+        hint = Hint.from_text(text)
+        return cls(hint and replace(hint, log_id=log_id), of_all, own, Remembered.from_text(clock))
 
 
 @dataclass(frozen=True)

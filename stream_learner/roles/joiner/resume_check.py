@@ -9,22 +9,35 @@ from stream_learner.roles.joiner.log_tail import GO_ON_GROWN
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.wording import count_of
 
-JOIN_SETTINGS = "join (window, skew, tick, dedupe, keep_negatives, lateness or agree)"
-EVENT_SETTINGS = " (its fields, input.time_unit, join.max_event_bytes or join.max_skew)"
+DESCRIBED = {
+    "join": "join (window, skew, tick, dedupe, keep_negatives, lateness or agree)",
+    "input.impressions": "input.impressions (its fields, input.time_unit, join.max_event_bytes or join.max_skew)",
+    "input.clicks": "input.clicks (its fields, input.time_unit, join.max_event_bytes or join.max_skew)",
+}
+"""Sections, with the settings that they stand for where nobody knows which of them differ."""
 
 
-def check_resume_point(plan: PartitionPlan, partition: int, mark: Mark | None) -> None:
+def check_resume_point(plan: PartitionPlan, mark: Mark | None) -> None:
     """Compare the last resume point of a partition with what this joiner joins; None where there is none.
 
     Raises InputsChanged, TopicRecreated.
     """
     if mark is None or mark.resume is None:
         return
-    where = plan.log_partition(partition)
+    where = plan.log_partition(mark.partition)
     _check_rules(where, mark.resume)
     _check_settings(plan, where, mark, mark.resume)
     _check_partition_count(plan, where, mark.resume)
     _check_topic_ids(plan, where, mark.resume)
+
+
+def fits(plan: PartitionPlan, mark: Mark) -> bool:
+    """Whether `check_resume_point` lets a mark pass."""
+    try:
+        check_resume_point(plan, mark)
+    except (InputsChanged, TopicRecreated):
+        return False
+    return True
 
 
 def _check_rules(where: str, point: ResumePoint) -> None:
@@ -38,14 +51,18 @@ def _check_rules(where: str, point: ResumePoint) -> None:
 def _check_settings(plan: PartitionPlan, where: str, mark: Mark, point: ResumePoint) -> None:
     inputs, mine = point.inputs, plan.made_from
     sections = (
-        (JOIN_SETTINGS, point.join_fingerprint, plan.spec.fingerprint),
-        ("input.impressions" + EVENT_SETTINGS, inputs.impressions_fingerprint, mine.impressions_fingerprint),
-        ("input.clicks" + EVENT_SETTINGS, inputs.clicks_fingerprint, mine.clicks_fingerprint),
+        ("join", point.join_fingerprint, plan.spec.fingerprint),
+        ("input.impressions", inputs.impressions_fingerprint, mine.impressions_fingerprint),
+        ("input.clicks", inputs.clicks_fingerprint, mine.clicks_fingerprint),
         ("features", mark.features, plan.inputs.impression_decoder.features.fingerprint),
     )
-    differing = [section for section, then, now in sections if then != now]
-    if differing:
-        raise InputsChanged(f"{where} was made with other settings of {', '.join(differing)}")
+    differing = {section: then for section, then, now in sections if then != now}
+    if not differing:
+        return
+    which = plan.made_with.differences(differing) if plan.made_with is not None else []
+    names = ", ".join(section if which else DESCRIBED.get(section, section) for section in differing)
+    details = f" ({'; '.join(which)})" if which else ""
+    raise InputsChanged(f"{where} was made with other settings of {names}{details}")
 
 
 def _check_partition_count(plan: PartitionPlan, where: str, point: ResumePoint) -> None:

@@ -28,6 +28,7 @@ from stream_learner.adapters.kafka import (
     Membership,
     Moments,
     ReaderPools,
+    ToCommit,
     TopicInfo,
     TopicWatch,
     Wake,
@@ -41,11 +42,14 @@ from stream_learner.roles.common.lifecycle import IDLE_S, BrokerOutage, monotoni
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.field_report import FieldReport
+from stream_learner.roles.joiner.first_examples import FirstExamples
 from stream_learner.roles.joiner.headroom import Headroom
 from stream_learner.roles.joiner.held_partitions import HeldPartitions
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan, RateLimit
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.made_with import PARTITION as SETTINGS_PARTITION
+from stream_learner.roles.joiner.made_with import MadeWith
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_plan import MAX_LETTER_BYTES, PartitionPlan
 from stream_learner.roles.joiner.progress import Kept
@@ -300,6 +304,11 @@ class JoinerRole:
             until_tick=self._until_tick,
             unusable=self._unusable,
             bound=config.field_bound(),
+            log_id=log.id.hex(),
+            made_with=MadeWith(config, self._settings),
+            first_examples=FirstExamples(
+                self._settings, admin.offsets, log.name, log.partitions, self._log, unusable=self._unusable
+            ),
         )
 
     def turn(self) -> bool:
@@ -463,13 +472,17 @@ class JoinerRole:
             found = (
                 (partition, j.progress.to_commit(partial(self._kept, j))) for partition, j in self.partitions.items()
             )
-            self._membership.commit({partition: offsets for partition, offsets in found if offsets is not None})
+            self._membership.commit({p: self._with_settings(p, now) for p, now in found if now is not None})
         for joiner in self.partitions.values():
             self._warn_of_shares(joiner)
         self._report_partitions(list(self.partitions.values()))
         if self._until_tick is None:
             self._behind.note({p: lag_s for p, j in self.partitions.items() if (lag_s := self._lag_s(j)) is not None})
         self._report()
+
+    def _with_settings(self, partition: int, now: ToCommit) -> ToCommit:
+        assert self._plan is not None and self._plan.made_with is not None
+        return now._replace(of_clicks=self._plan.made_with.text) if partition == SETTINGS_PARTITION else now
 
     def _kept(self, joiner: PartitionJoiner, hint: Hint) -> str:
         """The metadata of a committed offset: what the next owner of the partition should know."""

@@ -6,9 +6,9 @@ The rows and the positions of a checkpoint must be of the same tick: else the ne
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stream_learner.adapters.kafka import TopicInfo
 from stream_learner.adapters.rocksdb.store import CheckpointStore, CheckpointWriter
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
 
 
+GivesWay: TypeAlias = Callable[[Sequence[str], Mapping[str, Any] | None], bool]
 RISING = frozenset({"partitions"})
 """The numbers of a state's identity that may grow: a training log may be given partitions (`operations.begin_anew`).
 The positions of a checkpoint say which partitions it has seen."""
@@ -43,10 +44,18 @@ def state_identity(config: Config, learner: Learner, partitions: int) -> dict[st
     }
 
 
-def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes: int | None = None) -> CheckpointStore:
+def open_store(
+    config: Config,
+    learner: Learner,
+    partitions: int,
+    *,
+    piece_bytes: int | None = None,
+    gives_way: GivesWay = lambda differing, head: False,
+) -> CheckpointStore:
     """Open the state directory of a model; make it if it does not exist.
 
-    piece_bytes: bounds the pieces of checkpoints to come, None for what the store finds best.
+    piece_bytes: bounds the pieces of checkpoints to come, None for what the store finds best. gives_way: as of
+    `CheckpointStore.open`.
 
     Raises StateInUse, StateOfAnotherModel, NewerFormat, StateDamaged, DiskFull.
     """
@@ -59,6 +68,7 @@ def open_store(config: Config, learner: Learner, partitions: int, *, piece_bytes
         rows_bytes=None if budget is None else budget.rocksdb_bytes,
         piece_bytes=piece_bytes,
         rising=RISING,
+        gives_way=gives_way,
     )
 
 
@@ -72,6 +82,11 @@ def rewinds_field(spans: Iterable[Span]) -> dict[str, Any]:
     return {"rewinds": [list(span) for span in spans]}
 
 
+def has_learned(head: Mapping[str, Any] | None) -> bool:
+    """Whether the state of a checkpoint with this head holds an example; not without one."""
+    return head is not None and bool(head["learner"]["examples"])
+
+
 class Checkpoints:
     """Checkpoints of one learner. Used by the learner's thread."""
 
@@ -83,18 +98,19 @@ class Checkpoints:
         *,
         subset_of_features: Mapping[str, Any] | None = None,
         piece_bytes: int | None = None,
+        gives_way: GivesWay = lambda differing, head: False,
     ) -> None:
         """Open the state directory. log: the training log that positions are in. Raises what `open_store` raises.
 
         subset_of_features: the feature specification that the log's examples are cut down to, None if they are not.
-        piece_bytes: as of `open_store`.
+        piece_bytes, gives_way: as of `open_store`.
         """
         self._path = config.state_dir
         self._learner = learner
         self._partitions = log.partitions
         self._log_topic_id = log.id.hex()
         self._subset = subset_of_features
-        self._store = open_store(config, learner, log.partitions, piece_bytes=piece_bytes)
+        self._store = open_store(config, learner, log.partitions, piece_bytes=piece_bytes, gives_way=gives_way)
         self._budget = memory_budget(config, learner)
         self._row_index: RowIndexFollower | None = None
         self._writer: CheckpointWriter | None = None

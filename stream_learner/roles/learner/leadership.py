@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo, TransactionalPublisher
+from stream_learner.adapters.record_errors import DELETE
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.events.feature_keys import FIRST_RULE
 from stream_learner.core.snapshots.pages import PagePolicy
@@ -313,15 +314,15 @@ class Leadership:
 def _check_key_rule(config: Config, last: LastPublication) -> None:
     """Raise ConfigError where the model was published with another rule of keys than is configured.
 
-    Its weights, and the examples it was learned from, are of that rule.
+    Its weights, and the examples it was learned from, are of that rule; a model without an example has none.
     """
-    if last.model is None:
+    if last.model is None or not last.model.content["metrics"].get("examples", 1):
         return
     found, configured = last.model.content["features"].get("key_rule", FIRST_RULE), config.features.key_rule
     if found != configured:
         raise ConfigError(
             f"{config.snapshots_topic} was published with key rule {found}, features.key_rule is {configured}",
-            action=f"Set features.key_rule of joiners and learner to {found}, or begin another model.",
+            action=f"Set features.key_rule of joiners and learner to {found}, or begin another model. {DELETE}",
         )
 
 

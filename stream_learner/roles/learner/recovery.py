@@ -8,8 +8,12 @@ No learner goes on with a part of a state, and nothing that is damaged is delete
 3. If there is a complete copy, write its pieces into the directory, and load it as in step 1. The digest decides.
 4. If there is none, fold the training log from its beginning; if the log does not begin there any more, stop.
 
+A state or a copy that is of other settings or of another log, and holds no example, has nothing to lose: where the log
+has its beginning, the state makes room for a new one, and the copy counts as none.
+
 | a crash after          | leaves                                  | the next start                                    |
 |------------------------|-----------------------------------------|---------------------------------------------------|
+| making room, partly    | a directory that is damaged             | moves the other files aside                       |
 | step 2, some files     | a directory that is damaged still       | moves the other files aside                       |
 | step 2                 | an empty directory                      | begins with step 3                                |
 | step 3, some pieces    | a directory with pieces, without a head | drops them, and begins with step 3                |
@@ -21,20 +25,22 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.adapters.record_errors import DELETE
 from stream_learner.adapters.rocksdb.database import explained
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
-from stream_learner.errors import LogTrimmed, StateDamaged, TopicRecreated
-from stream_learner.roles.learner.checkpoints import Checkpoints, open_store
+from stream_learner.errors import LogTrimmed, StateDamaged, StateOfAnotherModel, TopicRecreated
+from stream_learner.roles.learner.checkpoints import Checkpoints, has_learned, open_store
 from stream_learner.roles.learner.copies.restore import (
     RestoreProgress,
     check_copy_identity,
+    copy_has_learned,
     read_last_copy,
     restore_copy,
 )
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
 
 TRIES = 5
 """How many copies are tried: while one is read, another learner may replace it."""
+NOTHING_LEARNED = "it holds no example, so nothing is lost by it"
 SHOW_EVERY_S = 10.0
 LINE_EVERY_S = 0.2
 
@@ -159,12 +166,30 @@ class Recovery:
             self._log_topic,
             subset_of_features=self._subset,
             piece_bytes=self._piece_bytes,
+            gives_way=self._gives_way,
         )
         try:
             return checkpoints, checkpoints.load()
         except BaseException:
             checkpoints.close()
             raise
+
+    def _gives_way(self, differing: Sequence[str], head: Mapping[str, Any] | None) -> bool:
+        """Whether the state on disk makes room for a new one: it is of this model, but of other settings or of another
+        log, holds no example, and the log can be folded from its beginning.
+        """
+        of_another_log = head is not None and head["log_topic_id"] != self._log_topic.id.hex()
+        if "model" in differing or has_learned(head) or not (differing or of_another_log) or self._trimmed():
+            return False
+        why = f"other {', '.join(differing)}" if differing else "another training log"
+        self._log.warning("state_begins_again", state_dir=str(self._config.state_dir), reason=why, note=NOTHING_LEARNED)
+        return True
+
+    def _trimmed(self) -> list[int]:
+        """The partitions of the training log that have lost their beginning."""
+        topic = self._log_topic
+        earliest = self._admin.offsets.earliest([(topic.name, p) for p in range(topic.partitions)])
+        return sorted(partition for (_, partition), offset in earliest.items() if offset > 0)
 
     def _restore(self) -> str:
         """Step 3 without the load. Returns why nothing could be restored, "" if the copy is on disk."""
@@ -187,7 +212,12 @@ class Recovery:
     def _restore_from(self, topic: str, copy: CopyHead) -> str:
         learner, partitions = self._make_learner(), self._log_topic.partitions
         with open_store(self._config, learner, partitions) as store:
-            self._check_copy(topic, copy, store)
+            try:
+                self._check_copy(topic, copy, store)
+            except (StateOfAnotherModel, TopicRecreated):
+                if copy_has_learned(copy):
+                    raise
+                return f"the copy in {topic} is of other settings or another log, and holds no example"
             self._log.info("restoring_state", topic=topic, tick=copy.tick, disk=self._damage or "no checkpoint")
             shown = RestoreView(self._log)
             missing = restore_copy(self._settings, self._admin.offsets, topic, copy, store.parts, shown.show)
@@ -206,14 +236,13 @@ class Recovery:
             raise TopicRecreated(
                 f"{topic} holds positions of another training log: {self._log_topic.name} was deleted and made anew",
                 action="Start a model under another name. Or, to learn this one anew from the log that is there, "
-                f"delete {topic} and make it again with `stream-learner topics ensure`.",
+                f"delete {topic} and make it again with `stream-learner topics ensure`. {DELETE}",
             )
 
     def _check_beginning(self, copy_trouble: str) -> None:
         """Step 4: raise LogTrimmed if the training log has lost its beginning."""
         topic, disk = self._log_topic, self._damage or f"{self._config.state_dir} holds no checkpoint"
-        earliest = self._admin.offsets.earliest([(topic.name, p) for p in range(topic.partitions)])
-        trimmed = sorted(partition for (_, partition), offset in earliest.items() if offset > 0)
+        trimmed = self._trimmed()
         if trimmed:
             raise LogTrimmed(
                 f"there is no state to go on from ({disk}; {copy_trouble}), and {topic.name} partition "

@@ -55,7 +55,8 @@ class Topic:
 
     def joined(self, hint: Hint | None) -> list[tuple[Mark, tuple[()]]]:
         """The marks that a joiner goes on from: the last resume point, and those after it."""
-        tail = LogTail(*self.clients, *PLACE, new_reader=Reader, new_reader_beside=Reader)  # type: ignore[arg-type]
+        clients = self.clients
+        tail = LogTail(*clients, *PLACE, new_reader=Reader, new_reader_beside=Reader, log_id="ab")  # type: ignore[arg-type]
         found = next(one for one in tail.find(hint, to_resume=False) if one is not None)
         return [(mark, ()) for mark in (found.resume, *found.since) if mark is not None]
 
@@ -201,9 +202,12 @@ def test_no_reader_goes_on_before_the_skip_is_there() -> None:
 
 
 def test_a_log_that_had_marks_is_not_begun_again_because_somebody_else_wrote_to_it() -> None:
-    """The topic was made anew, and holds junk only: a hint says that there were marks. Without one it is a new log."""
-    junk = Topic([b"junk", b"", b"more of it"])
-    assert junk.joined(None) == []
-    for hint in (Hint(7, MarkId(5, 3)), Hint(1, MarkId(5, 3)), Hint(0, MarkId(0, -1))):
-        with pytest.raises(LogTrimmed, match="holds no mark up to offset 3"):
-            junk.joined(hint)
+    """The topic has lost its records, and holds junk only: a hint says that there were marks. It is a new log without
+    one, or with one that is of another log, or of an earlier version, which did not name it.
+    """
+    for topic, lacks in ((Topic([b"junk", b"", b"more of it"]), "no mark up to offset 3"), (Topic([]), "no record")):
+        assert topic.joined(None) == []
+        for read_from, known in ((7, MarkId(5, 3)), (1, MarkId(5, 3)), (0, MarkId(0, -1))):
+            with pytest.raises(LogTrimmed, match=f"holds {lacks}"):
+                topic.joined(Hint(read_from, known, "ab"))
+            assert topic.joined(Hint(read_from, known, "cd")) == topic.joined(Hint(read_from, known)) == []

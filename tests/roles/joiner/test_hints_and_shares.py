@@ -12,6 +12,8 @@ from stream_learner.core.log.marks import GENESIS, MarkId
 from stream_learner.errors import TooManyBadRecords
 from stream_learner.roles.joiner.inputs import BadShare
 from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.roles.joiner.progress import Kept
+from stream_learner.roles.joiner.stream_clock import Remembered
 
 I64 = st.integers(0, 2**63 - 1)
 
@@ -23,6 +25,16 @@ def test_a_hint_survives_as_text(read_from: int, attempt: int, tick: int) -> Non
     assert Hint.from_text(hint.to_text()) == hint
     assert len(hint.to_text()) < 100
     assert Hint.from_text(Hint(0, GENESIS).to_text()) == Hint(0, GENESIS)
+
+
+@pytest.mark.parametrize("log_id", ["", "00ff" * 8])
+def test_what_is_kept_names_its_log(log_id: str) -> None:
+    """The id stands behind what earlier versions read, and is "" in what they wrote."""
+    kept = Kept(Hint(5, MarkId(7, 3), log_id), "1,2,3", "4,5,6", Remembered(1, -2, 3))
+    found = Kept.from_text(kept.to_text())
+    assert (found, found.hint and found.hint.log_id) == (kept, log_id)
+    before = Kept.from_text(kept.to_text().rpartition(":")[0])
+    assert (before, before.hint and before.hint.log_id) == (kept, "")
 
 
 @given(st.text())

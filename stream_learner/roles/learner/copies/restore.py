@@ -10,6 +10,7 @@ from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries, Partitio
 from stream_learner.adapters.record_errors import error_in_topic
 from stream_learner.adapters.rocksdb.copy import PieceId, WriteBack, piece_ids_of
 from stream_learner.adapters.rocksdb.database import StoreParts
+from stream_learner.adapters.rocksdb.store import identity_differences
 from stream_learner.core.errors import DamagedRecord, RecordError, Where
 from stream_learner.core.snapshots.checkpoint_copy import (
     COPYING_KEY,
@@ -20,7 +21,7 @@ from stream_learner.core.snapshots.checkpoint_copy import (
     piece_key,
 )
 from stream_learner.errors import BrokerUnreachable, NewerFormat, RetryLater, StateOfAnotherModel
-from stream_learner.roles.learner.checkpoints import RISING
+from stream_learner.roles.learner.checkpoints import RISING, has_learned
 
 FIRST_LOOK_RECORDS = 8
 LOOK_FURTHER = 8
@@ -82,6 +83,11 @@ def _decoded(topic: str, found: dict[bytes, tuple[int, bytes | None]]) -> LastCo
     return LastCopy(copies.get(HEAD_KEY), copying, trouble)
 
 
+def copy_has_learned(copy: CopyHead) -> bool:
+    """Whether the state that was copied holds an example."""
+    return has_learned(copy.head_record().content["head"])
+
+
 def check_copy_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
     """Raise StateOfAnotherModel or NewerFormat for a copy that is not of this store's model."""
     mine, theirs = dict(parts.identity), copy.identity
@@ -90,7 +96,7 @@ def check_copy_identity(topic: str, copy: CopyHead, parts: StoreParts) -> None:
     # Either may have been made before the training log was given partitions; the positions say of which they are.
     differing = sorted(name for name in {*mine, *theirs} - RISING if theirs.get(name) != mine.get(name))
     if differing:
-        details = "; ".join(f"{n}: there {theirs.get(n)!r}, here {mine.get(n)!r}" for n in differing)
+        details = identity_differences(theirs, mine, differing)
         raise StateOfAnotherModel(
             f"{topic} holds copies of another model's state ({details})",
             action="Give each model its own `topics.checkpoints`." if "model" in differing else "",

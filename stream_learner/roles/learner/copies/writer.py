@@ -49,7 +49,7 @@ from stream_learner.core.snapshots.checkpoint_copy import (
     piece_key,
 )
 from stream_learner.errors import PartitionCountsDiffer, RetryLater
-from stream_learner.roles.learner.copies.restore import LastCopy, check_copy_identity, read_last_copy
+from stream_learner.roles.learner.copies.restore import LastCopy, check_copy_identity, copy_has_learned, read_last_copy
 from stream_learner.wording import count_of
 
 TRANSACTION_BYTES = 4 << 20
@@ -171,7 +171,7 @@ class CopyWriter:
                 action="Delete the topic and make it anew with `stream-learner topics ensure`: it is filled again.",
             )
         self._last = read_last_copy(self._settings, self._admin.offsets, self.topic)
-        if self._last.head is not None:
+        if self._last.head is not None and copy_has_learned(self._last.head):
             check_copy_identity(self.topic, self._last.head, parts)
         anew = bool(self._topic_id) and found.id != self._topic_id
         if anew:
