@@ -1,7 +1,9 @@
 """Measures how often the rule of silent clicks is wrong, and how soon it is right: `python -m simulation.silence`.
 
 For generated streams it prints how often a joiner would have held the join although clicks came as ever, and how long
-it takes to notice when they have stopped. A stream is two numbers for each second: impressions and clicks.
+it takes to notice when they have stopped; and how often windows would have waited for a click that came, in what share
+of the time, and for how long: a window that ends at a random moment on average, and the longest. A stream is two
+numbers for each second: impressions and clicks.
 """
 
 from __future__ import annotations
@@ -46,6 +48,13 @@ class Result(NamedTuple):
     noticed_s: int | None
     missed: float
     """The clicks that would have come until the hold."""
+    waits_s: list[int]
+    """How long windows waited, each time, although clicks came as ever."""
+
+    @property
+    def mean_wait_s(self) -> float:
+        """How much later a window closes on average."""
+        return sum(wait * wait for wait in self.waits_s) / 2 / (self.days * DAY_S)
 
 
 def streams(site: Site, days: int, rng: np.random.Generator) -> Iterator[tuple[str, Counts, Counts]]:
@@ -91,15 +100,20 @@ def _clusters(n: int, per_s: float, rng: np.random.Generator) -> Counts:
 def watch(stream: str, site: Site, impressions: Counts, clicks: Counts, rng: np.random.Generator) -> Result:
     """Run the rule over a stream, then on without clicks until it holds."""
     silence = ClickSilence()
-    holds = held_s = 0
+    holds = held_s = waited_s = 0
+    waits_s = []
     for second, (shown, clicked) in enumerate(zip(impressions.tolist(), clicks.tolist(), strict=True)):
         before = silence.held
         silence.note(Arrived(START_MS + 1000 * second, shown, clicked))
         holds += silence.held > before
         held_s += silence.held
+        waits = silence.waits_since_ms is not None
+        if waited_s and not waits:
+            waits_s.append(waited_s)
+        waited_s = waited_s + 1 if waits else 0
     noticed_s = _noticed(silence, START_MS + 1000 * len(impressions), rng.poisson(site.per_s, STOPPED_S).tolist())
     missed = (noticed_s or 0) * site.per_s * site.ctr
-    return Result(stream, site, len(impressions) // DAY_S, holds, held_s, noticed_s, missed)
+    return Result(stream, site, len(impressions) // DAY_S, holds, held_s, noticed_s, missed, waits_s)
 
 
 def _noticed(silence: ClickSilence, at_ms: int, impressions: list[int]) -> int | None:
@@ -125,14 +139,22 @@ def main(
     parser = argparse.ArgumentParser(prog="python -m simulation.silence", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--days", type=int, default=30, help="length of each stream (30)")
     parser.add_argument("--seed", type=int, default=1, help="of the generator (1)")
+    parser.add_argument("--clicks", help="sites with so many clicks a second, with commas, each of 50 impressions")
     options = parser.parse_args(arguments)
-    say(f"{'stream':32}{'impressions/s':>14}{'clicks/h':>10}{'held wrongly':>14}{'for s':>8}{'noticed after s':>17}")
+    if options.clicks:
+        sites = tuple(Site(float(per_s) * 50, 0.02) for per_s in options.clicks.split(","))
+    say(
+        f"{'stream':32}{'impressions/s':>14}{'clicks/h':>13}{'held wrongly':>14}{'for s':>8}{'noticed after s':>17}"
+        f"{'waits a day':>13}{'% of time':>11}{'mean s':>9}{'most s':>8}"
+    )
     days = holds = 0
     for r in results(options.days, options.seed, sites):
         days, holds = days + r.days, holds + r.holds
         noticed = f"{r.noticed_s:,}" if r.noticed_s is not None else "never"
         clicks = r.site.per_s * r.site.ctr * 3600
-        say(f"{r.stream:32}{r.site.per_s:14g}{clicks:10,.1f}{r.holds:14}{r.held_s:8,}{noticed:>17}")
+        waits = f"{len(r.waits_s) / r.days:13,.1f}{100 * sum(r.waits_s) / r.days / DAY_S:11.3f}{r.mean_wait_s:9.2f}"
+        waits += f"{max(r.waits_s, default=0):8,}"
+        say(f"{r.stream:32}{r.site.per_s:14g}{clicks:13,.1f}{r.holds:14}{r.held_s:8,}{noticed:>17}{waits}")
     say(f"{holds} times in {days:,} days, once in {days / holds:,.0f}" if holds else f"never in {days:,} days")
     return 0
 

@@ -316,5 +316,6 @@ def test_no_generated_stream_of_days_is_held_for_long(examples: int, capsys: pyt
     assert all(result.noticed_s is not None for result in found)
     plain = [result for result in found if result.stream == "Poisson"]
     assert all(result.missed < 100 for result in plain)
+    assert all(0 < result.mean_wait_s < 60 for result in plain)
     assert main(["--days", "1"], sites=sites[:1]) == 0
     assert capsys.readouterr().out.splitlines()[-1].count("8 days")
