@@ -22,7 +22,7 @@ INPUTS = {
 @share(25, of=100)
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_reads_its_corpus_and_some_more_as_it_should(name: str, examples: int, tmp_path: Path) -> None:
-    """No crash, hang, or undocumented exception, nothing that an oracle reads otherwise. examples: per cent of inputs."""
+    """No crash, hang, or undocumented exception, nothing an oracle reads otherwise. examples: per cent of inputs."""
     inputs = INPUTS.get(name, 1_000) * examples // 100
     report = Run(name, TARGETS[name], 7, tmp_path).run(inputs)
     assert not report.findings
