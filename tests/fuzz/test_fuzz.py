@@ -9,6 +9,7 @@ import pytest
 from fuzz.harness import Run
 from fuzz.target import CORPUS, TARGETS, corpus_of, load
 from fuzz.worker import MOST_FINDINGS, inputs_of
+from tests.suite.share import share
 from tests.waiting import patience
 
 INPUTS = {
@@ -18,12 +19,14 @@ INPUTS = {
 """How many for each target; 1,000 where nothing is said."""
 
 
+@share(25, of=100)
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_target_reads_its_corpus_and_some_more_as_it_should(name: str, tmp_path: Path) -> None:
-    """No crash, no hang, no exception but the documented ones, nothing that an oracle reads otherwise."""
-    report = Run(name, TARGETS[name], 7, tmp_path).run(INPUTS.get(name, 1_000))
+def test_a_target_reads_its_corpus_and_some_more_as_it_should(name: str, examples: int, tmp_path: Path) -> None:
+    """No crash, hang, or undocumented exception, nothing an oracle reads otherwise. examples: per cent of inputs."""
+    inputs = INPUTS.get(name, 1_000) * examples // 100
+    report = Run(name, TARGETS[name], 7, tmp_path).run(inputs)
     assert not report.findings
-    assert report.inputs >= INPUTS.get(name, 1_000)
+    assert report.inputs >= inputs
     assert 0 < report.accepted < report.inputs + len(corpus_of(name))
 
 

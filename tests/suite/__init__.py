@@ -7,6 +7,9 @@ which long files begin first and CONTRIBUTING lists both parts.
 Side by side. Most tests wait for a broker, so there are more processes than processors. A file is run by one process,
 in its order. All share one broker, and each test has topics of its own.
 
+Counted. The results of a run have the processor seconds of each test beside those on the clock, and a run ends with the
+dearest files: the processor is what a run lacks, and a test that waits costs nothing.
+
 Once more. What failed is run again at the end, in one process, with nothing beside it. What fails twice is a failure.
 What passes then is UNSTABLE: it is printed with its first failure and kept in `.build/tests/unstable.jsonl`. Up to
 three such tests do not fail the run.
