@@ -196,4 +196,22 @@ FAULTS = (
         new="            best_loss=best.log_loss,\n",
         tests=("tests/demo/test_demo.py",),
     ),
+    Fault(
+        name="users-are-ids-to-doctor",
+        area="doctor",
+        harm="Where there are many users, `doctor` says that clicks are to be joined by the user.",
+        file="stream_learner/operations/doctor/ids.py",
+        old="ONCE = 0.999\n",
+        new="ONCE = 0.0\n",
+        tests=("tests/operations/doctor/test_doctor_on_samples.py",),
+    ),
+    Fault(
+        name="doctor-forgets-the-window",
+        area="doctor",
+        harm="On a busy topic slow clicks are told as clicks of another site, and nobody believes `doctor` any more.",
+        file="stream_learner/operations/doctor/ids.py",
+        old="(max(t[0] for t in times) + window_ms, ",
+        new="(max(t[0] for t in times), ",
+        tests=("tests/operations/doctor/test_doctor_on_samples.py",),
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -43,13 +43,13 @@ class Event:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two topics: its sample, what its records are, and the events among them."""
+    """One of the two topics: its sample, how many records there are of each form with one of them, and the events."""
 
     name: Name
     sample: TopicSample
     forms: Counter[str]
     blocks: tuple[Mapping[int, list[Event]], ...]
-    examples: Mapping[str, Record] = field(default_factory=dict)
+    examples: Mapping[str, Record]
 
     @cached_property
     def events(self) -> list[Event]:

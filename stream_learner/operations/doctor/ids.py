@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stream_learner.core.events.decoders import EventSpec
 from stream_learner.operations.doctor.events import Event, Side, paths_of, severity_of, values_of
-from stream_learner.operations.doctor.findings import ENOUGH, Finding, quantile, shown
+from stream_learner.operations.doctor.findings import ENOUGH, Finding, shown
 from stream_learner.operations.doctor.times import Clock
 from stream_learner.wording import count_of
 
@@ -18,8 +18,6 @@ UNIQUE = 0.9
 ONCE = 0.999
 """An id is repeated so rarely, where impressions are sent twice."""
 MATCHED_STOPS, MATCHED_WARNS = 0.5, 0.9
-COVERED_SPANS = 3
-"""Clicks are expected to find their impressions where a block is this many times as long as 95 % of delays."""
 
 
 class Pair(NamedTuple):
@@ -147,12 +145,12 @@ def check_matches(
     ids: IdPaths,
     pairs: Sequence[Pair],
     clocks: tuple[Clock, Clock],
-    delays_ms: Sequence[float],
+    window_ms: int,
 ) -> Iterable[Finding]:
-    """Whether clicks whose impression must be in the sample find it. delays_ms: of the pairs, in ascending order."""
+    """Whether the clicks whose impression must be in the sample find it."""
     if len(pairs) >= max(MATCHED_WARNS * len(clicks.events), ENOUGH):
         return
-    expected = _expected(impressions, clicks, clocks, delays_ms)
+    expected = _expected(impressions, clicks, clocks, window_ms)
     matched = {id(pair.click) for pair in pairs}
     lost = [event for event in expected if id(event) not in matched]
     if len(expected) < ENOUGH:
@@ -172,28 +170,22 @@ def check_matches(
             f"{len(expected) - len(lost):,} of {count_of(len(expected), 'click')} find an impression whose "
             f"`{ids.impressions}` is their `{ids.clicks}`, though the sample has the impressions of their time"
             f"{_told_apart(lost, [pair.click for pair in pairs])}",
-            "the other clicks are of other impressions: of another site, an older format, or a topic that is not read; "
+            "the others are of impressions elsewhere, as of another site or topic, or later than join.window; "
             f"the ids are, for example, {' and '.join(map(shown, examples))}",
             f"{impressions.setting('topic')} or {clicks.setting('topic')}, if it is another topic; else the producer",
         )
 
 
-def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], delays_ms: Sequence[float]) -> list[Event]:
-    """The clicks whose impressions lie in a block of the sample, or nowhere."""
-    whole = impressions.sample.whole
-    if not whole and len(delays_ms) < ENOUGH:
-        return []
-    usual_ms, longest_ms = (0.0, 0.0) if whole else (quantile([*delays_ms], 0.95), quantile([*delays_ms], 0.99))
-    spans = []
+def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], window_ms: int) -> list[Event]:
+    """The clicks whose impressions, if they are no longer than a window before them, lie in a block of the sample."""
+    whole, spans = impressions.sample.whole, []
     for block in impressions.blocks:
         of_events = ([t for event in events if (t := clocks[0].of(event)) is not None] for events in block.values())
         times = [sorted(of_partition) for of_partition in of_events if of_partition]
         if whole and times:
             spans.append((min(t[0] for t in times), max(t[-1] for t in times)))
         elif times:
-            begin, end = max(t[0] for t in times), min(t[-1] for t in times)
-            if end - begin >= COVERED_SPANS * usual_ms:
-                spans.append((int(begin + longest_ms), end))
+            spans.append((max(t[0] for t in times) + window_ms, min(t[-1] for t in times)))
     timed = ((clocks[1].of(event), event) for event in clicks.events)
     return [event for time, event in timed if time is not None and any(begin <= time <= end for begin, end in spans)]
 

@@ -80,7 +80,7 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
     delays = delays_ms(pairs, clocks)
     unread = any(one.severity == "stops" or one.name.endswith("empty") for found in of_forms for one in found)
     if not unread and (not of_ids or best is not None):
-        findings += check_matches(impressions, clicks, ids, pairs, clocks, delays)
+        findings += check_matches(impressions, clicks, ids, pairs, clocks, spec.window_ms)
     keys = keys_of(impressions), keys_of(clicks)
     findings += check_keys(impressions, clicks, pairs, keys)
     if not any(finding.name.endswith("time_ahead") for finding in findings):

@@ -65,11 +65,6 @@ class TopicSample:
     held: int
     retention: Retention | None
 
-    @property
-    def records(self) -> list[Record]:
-        """All records, block by block, partition by partition."""
-        return [record for block in self.blocks for records in block.values() for record in records]
-
 
 def read_samples(
     settings: KafkaSettings, impressions: str, clicks: str, limits: Limits, show: Show

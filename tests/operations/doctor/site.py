@@ -56,7 +56,7 @@ def happened(end_ms: int, seed: int = 1) -> tuple[list[Happened], list[Happened]
     return impressions, sorted(clicks, key=lambda one: one.time_ms)
 
 
-def iso(time_ms: int) -> str:
+def iso(time_ms: float) -> str:
     """A time as text."""
     return (
         datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -20,7 +20,7 @@ from stream_learner.operations.doctor.events import side_of
 from stream_learner.operations.doctor.findings import quantile
 from stream_learner.operations.doctor.run import Report, examine
 from stream_learner.operations.doctor.sample import Record, TopicSample
-from stream_learner.operations.doctor.times import unit_of
+from stream_learner.operations.doctor.times import time_fields, unit_of
 from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression, iso, samples
 
 PAGE = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
@@ -60,11 +60,12 @@ def each(write: Callable[[Record], Record | None]) -> Change:
     return change
 
 
-def newest(count: int) -> Change:
-    """Only so many of the newest records of each partition, of a topic that holds more."""
+def newest(count: int, of_first: int | None = None) -> Change:
+    """Only so many of the newest records of each partition, of a topic that holds more. of_first: of partition 0."""
 
     def change(sample: TopicSample) -> TopicSample:
-        block = {partition: records[-count:] for partition, records in sample.blocks[0].items()}
+        counts = {0: of_first or count}
+        block = {partition: records[-counts.get(partition, count) :] for partition, records in sample.blocks[0].items()}
         return replace(sample, blocks=(block,), whole=False)
 
     return change
@@ -80,11 +81,13 @@ def test_a_healthy_site() -> None:
     assert (fields["price"]["least"], fields["price"]["largest"], fields["site"]["kind"]) == (0.5, 2.1, "text")
 
 
-@pytest.mark.parametrize("count", [100, 50, 25, 10])
-def test_a_part_of_a_healthy_topic_is_no_mistake(count: int) -> None:
-    """What a sample is too small for is told, and neither stops nor warns; every click finds its impression or not."""
-    report = report_of(Site(), impressions=newest(count))
-    assert {severity for severity, _ in names(report)} <= {"tells"}
+@pytest.mark.parametrize(("count", "told"), [(120, []), (60, []), (10, ["matches_unknown"])])
+def test_a_part_of_a_healthy_topic_is_no_mistake(count: int, told: list[str]) -> None:
+    """Where it is longer than the window nothing is found; what it is too small for is told, and is no warning. A
+    partition of which less was read leaves less to judge."""
+    site = Site().with_settings('join.window="15s"', 'join.lateness="5m"')
+    assert names(report_of(site, impressions=newest(count))) == [("tells", name) for name in told]
+    assert names(report_of(site, impressions=newest(count, of_first=30))) == [("tells", "matches_unknown")]
 
 
 def test_a_sample_without_the_impressions_of_its_clicks() -> None:
@@ -95,24 +98,38 @@ def test_a_sample_without_the_impressions_of_its_clicks() -> None:
 
 
 def test_users_are_no_ids() -> None:
-    """Where there are many users, most impressions have one of their own; clicks share them. The id is found all the
-    same, also where few impressions of the clicks are in the sample."""
-    many = Site().with_impressions(
-        write=lambda one: {**impression(one), "user": {"id": f"u{one.number // 40 * 40 + one.number % 37}"}}
-    )
-    many = many.with_clicks(
-        write=lambda one: {**click(one), "user": {"id": f"u{one.number // 40 * 40 + one.number % 37}"}}
-    )
-    wrong = many.with_settings('input.clicks.id="event"', 'features.exclude=["user"]')
-    (finding,) = report_of(wrong).findings
-    assert finding.change == "input.clicks.id: ref.impression_id"
-    apart = each(lambda one: replace_time(one, -(10**7)))
-    assert "id_fields" not in {name for _, name in names(report_of(many, clicks=apart))}
+    """Where there are many users, most impressions have one of their own. Clicks that share few of them, and no id, are
+    told as clicks of other impressions: nobody is told to join by the user."""
+
+    def elsewhere(one: Happened) -> dict[str, Any]:
+        user = f"u{one.number % 570}" if one.number % 5 == 0 else f"x{one.number}"
+        return {**click(one), "user": {"id": user}, "ref": {"impression_id": f"s{one.id}"}}
+
+    many = Site().with_impressions(write=lambda one: {**impression(one), "user": {"id": f"u{one.number % 570}"}})
+    site = many.with_clicks(write=elsewhere).with_settings('features.exclude=["user"]')
+    assert names(report_of(site)) == [("stops", "matches")]
 
 
-def replace_time(record: Record, by_ms: int) -> Record:
-    """The record with another timestamp."""
-    return record._replace(time_ms=record.time_ms + by_ms)
+@pytest.mark.parametrize("slow", [2, 3])
+def test_slow_clicks_in_a_part_of_a_topic_are_no_mistake(slow: int) -> None:
+    """Every second or third click takes 40 s more, and the sample reaches back 40 s: within the window it cannot be
+    said. With a window of 15 s they are later than that, and it can."""
+
+    def late(one: Happened) -> dict[str, Any]:
+        return {**click(one), "at": (one.time_ms + (40_000 if one.number % slow == 0 else 0)) / 1000}
+
+    site = Site().with_clicks(write=late)
+    short = site.with_settings('join.window="15s"')
+    assert names(report_of(site, impressions=newest(50))) == [("tells", "matches_unknown")]
+    assert "matches" in [name for _, name in names(report_of(short, impressions=newest(50)))]
+
+
+def test_a_moment_long_ago_is_no_time_of_an_event() -> None:
+    """A field that holds times, but neither near those of the records nor rising, as when a user has registered."""
+    site = Site().with_impressions(
+        write=lambda one: {**impression(one), "since": iso(10**12 * 1.6 + one.number * 7919 % 601 * 10**8)}
+    )
+    assert [clock.path for clock in time_fields(side_of("impressions", samples(site)[0]))] == ["ts"]
 
 
 def test_a_few_clicks_are_too_few_to_judge() -> None:
