@@ -59,6 +59,12 @@ def _check_settings(plan: PartitionPlan, where: str, mark: Mark, point: ResumePo
     differing = {section: then for section, then, now in sections if then != now}
     if not differing:
         return
+    rule = plan.inputs.impression_decoder.features.rule_of(mark.features)
+    if list(differing) == ["features"] and rule is not None:
+        raise InputsChanged(
+            f"{where} was made with features.key_rule {rule}",
+            action=f"Set features.key_rule to {rule}: a training log keeps the rule that it began with.",
+        )
     which = plan.made_with.differences(differing) if plan.made_with is not None else []
     names = ", ".join(section if which else DESCRIBED.get(section, section) for section in differing)
     details = f" ({'; '.join(which)})" if which else ""
