@@ -89,7 +89,8 @@ def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str])
     assert all(finding[part] in text.out for part in ("seen", "means", "change"))
     assert [topic["topic"] for topic in parsed.json["topics"]] == [*names]
     assert "id: event" in parsed.json["configuration"]
-    warned = answer_of(*look(kafka, names, "--set", "features.categorical=[imp.slot, ad.id]"))
+    by_value = ("--set", "features.categorical=[imp.slot, ad.id]", "--set", "features.key_rule=2")
+    warned = answer_of(*look(kafka, names, *by_value))
     assert (warned.code, warned.err) == (0, "")
     assert "warns: number without scale" in warned.out and "1 finding, none in the way" in warned.out
 

@@ -99,9 +99,9 @@ def check_fields(
             seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
             means = "each event adds a feature that never comes again: the model grows, and learns nothing from it"
             yield Finding("warns", "unique_field", seen, means, f"features.exclude: [{one.path}]")
-        elif one.is_large and kind in ("auto", "number") and optimizer not in SCALE_FREE:
+        elif one.is_large and kind == "number" and optimizer not in SCALE_FREE:
             seen = (
-                f"`{one.path}` is a {one.kind} of kind {kind}: {one.least:g} to {one.largest:g}, median {one.median:g}"
+                f"`{one.path}` is a {one.kind} of kind number: {one.least:g} to {one.largest:g}, median {one.median:g}"
             )
             means = "its value is the feature; large ones outweigh all others: predictions can be worse than a constant"
             log = f"features.fields: {{{one.path}: {{kind: log}}}}"

@@ -70,8 +70,6 @@ class Proposal:
                 exclude.append(one.path)
             elif one.is_name:
                 categorical.append(one.path)
-            elif one.is_large:
-                self.settings.setdefault("features.fields", {})[one.path] = {"kind": "log"}
         self.settings |= {"features.exclude": exclude} if exclude else {}
         self.settings |= {"features.categorical": categorical} if categorical else {}
         self.notes.append("features: ids and times are left out; whole numbers of few values are categories")

@@ -133,7 +133,7 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         ("10 min", "36 min"),
     ),
     "a number without a scale": (
-        SITE.with_settings('features.categorical=["imp.slot", "ad.id"]'),
+        SITE.with_settings('features.categorical=["imp.slot", "ad.id"]', "features.key_rule=2"),
         "number_without_scale",
         "features.categorical: [device.w]",
         ("`device.w`", "1440"),

@@ -208,20 +208,24 @@ def test_impressions_that_come_late() -> None:
     assert found[0][0].change == "join.lateness: 15m"
 
 
+BY_VALUE = "features.key_rule=2"
+"""By this rule numbers that are left to `auto` are features of their value."""
+
+
 @pytest.mark.parametrize("optimizer", ["ftrl_proximal", "vw"])
 def test_an_optimizer_that_scales_by_itself_takes_any_number(optimizer: str) -> None:
     """The number is told of the others only."""
-    site = Site().with_settings(
-        'features.categorical=["imp.slot", "ad.id"]', f'learner.optimizer={{"name": "{optimizer}"}}'
-    )
+    only_slots = 'features.categorical=["imp.slot", "ad.id"]'
+    site = Site().with_settings(only_slots, BY_VALUE, f'learner.optimizer={{"name": "{optimizer}"}}')
     assert names(report_of(site)) == ([("warns", "number_without_scale")] if optimizer != "vw" else [])
 
 
 def test_numbers_of_large_scale_get_a_kind_that_fits() -> None:
-    """Many distinct values are a quantity, few whole numbers are names."""
+    """Many distinct values are a quantity, few whole numbers are names. By the rule of now all have their size."""
     site = Site().with_impressions(write=lambda one: {**impression(one), "age_s": one.number * 977 % 90_001})
-    (finding,) = report_of(site).findings
+    (finding,) = report_of(site.with_settings(BY_VALUE)).findings
     assert finding.change == "features.fields: {age_s: {kind: log}}"
+    assert report_of(site).findings == []
 
 
 NANOSECONDS = Site().with_clicks(write=lambda one: {**click(one), "at": one.time_ms * 10**6})
