@@ -217,7 +217,7 @@ WHOLE = {
     "wall 24 h ahead for 2 s, slow": Bounds(p99_s=130),
     "live, clicks 1 %, 3 a second": Bounds(p99_s=35),
     "live, heavy tail": Bounds(p99_s=30),
-    "brokers' clock 5 min back for ever": Bounds(guessed=100, p50_s=320, p99_s=960, held_s=500),
+    "brokers' clock 5 min back for ever": Bounds(guessed=65, p50_s=130, p99_s=270, held_s=420),
     **{
         name + rest: Bounds(p99_s=35)
         for name in ("restarts, live", "restarts, wall 24 h ahead since")
