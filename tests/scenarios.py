@@ -218,6 +218,7 @@ def _rich(seed: int) -> _Built:
         weight="weight",
         value="score",
         categorical=("slot", "user.level"),
+        number=("scores",),
         log=("price",),
         buckets={"hour": (6.0, 12.0, 18.0), "age": (18.0, 30.0, 65.0)},
         missing=("age", "price"),

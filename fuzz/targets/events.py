@@ -36,7 +36,7 @@ from tests.core.events import decode_oracle
 NOW_MS = 1_700_000_000_000
 TIMES_MS = (NOW_MS, -1, 0, 1_000, 253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**63))
 FEATURES: tuple[dict[str, Any], ...] = (
-    {"key_rule": 2},
+    {"key_rule": 3},
     {"categorical": ["a", "n", "f.x"], "crosses": [["a", "b"], ["b", "c", "user.kind"]]},
     {
         "exclude": ["skipped", "user.secret"],
@@ -53,7 +53,7 @@ FEATURES: tuple[dict[str, Any], ...] = (
     },
     {"include": ["user", "d.e", "f", "a", "a=b"], "categorical": ["user.x", "a=b"], "key_rule": 2},
     {"max_features": 3, "max_value_bytes": 20, "crosses": [["a", "b"]]},
-    {"fields": {"a": {"kind": "category"}, "b": {"kind": "number"}}, "max_value_bytes": 40},
+    {"fields": {"a": {"kind": "category"}, "b": {"kind": "number"}}, "max_value_bytes": 40, "key_rule": 3},
 )
 EVENTS = (
     EventSpec(),

@@ -136,7 +136,7 @@ class CsvLines(_Lines):
             "age": {"kind": "log", "edges": [], "missing": "skip"},
         },
         "crosses": [["site", "x="], ["age", "size"]],
-        "key_rule": 2,
+        "key_rule": 3,
     }
 
     def make_parser(self) -> LineParser:

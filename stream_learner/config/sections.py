@@ -221,9 +221,9 @@ class FieldSettings(Section):
     kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
         "auto",
         description=(
-            "What numbers become. auto and number: a feature of that value; category: integers are "
-            "categories; log: sgn(x) log(1 + |x|); bucket: the category between two `edges`. ignore leaves "
-            "the field and all below it out. Text and booleans are categories in any case."
+            "What numbers become. auto: the category of their size, two for each power of two; number: a feature of "
+            "that value; category: integers are categories; log: sgn(x) log(1 + |x|); bucket: the category between two "
+            "`edges`. ignore leaves the field and all below it out. Text and booleans are categories in any case."
         ),
     )
     edges: Annotated[list[float], Field(max_length=1000)] = Field(
@@ -265,13 +265,13 @@ class Features(Section):
             "itself, with all below it; a cross by itself; all other fields together. null for no bound."
         ),
     )
-    key_rule: Annotated[int, counting(1, 2)] = Field(
-        2,
+    key_rule: Annotated[int, counting(1, 3)] = Field(
+        3,
         description=(
-            "How names of fields stand in the texts that are hashed. 2: no two features share a text; 1: names as "
-            "they are. A model and its training log keep the rule they began with: set 1 for those begun before this "
-            "setting was there. Only names that are empty, end in `:missing`, or have `=` or a backslash in them "
-            "differ."
+            "Which texts are hashed. 3: no two features share a text, and a number of kind auto is the category of its "
+            "size; 2: a number of kind auto is a feature of that value; 1: also, names stand in the texts as they are. "
+            "A model and its training log keep the rule they began with: set it for those begun before this version. "
+            "Between 1 and 2 only names that are empty, end in `:missing`, or have `=` or a backslash in them differ."
         ),
     )
 

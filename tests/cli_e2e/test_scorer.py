@@ -25,7 +25,7 @@ from tests.cli_e2e.scraped import values_of
 from tests.kafka_broker.broker import delete_topics
 from tests.waiting import patience, wait_until
 
-A, B, X = hash_texts([b"site=a", b"site=b", b"x"])
+A, B, X = hash_texts([b"site=a", b"site=b", b"x=b2046"])
 WEIGHTS = {BIAS_KEY: -1.0, A: 0.5, B: -2.0, X: 0.25}
 THREADS = 4
 
@@ -157,11 +157,13 @@ def test_a_callback_that_fails_does_not_end_the_following(make_world: MakeWorld)
     model.close()
 
 
-@pytest.mark.parametrize(("features", "shared"), [({}, True), ({"key_rule": 1}, True), ({"key_rule": 2}, False)])
+@pytest.mark.parametrize(
+    ("features", "shared"), [({}, True), ({"key_rule": 1}, True), ({"key_rule": 2}, False), ({"key_rule": 3}, False)]
+)
 def test_a_model_is_scored_by_the_rule_of_its_keys(
     make_world: MakeWorld, features: dict[str, int], shared: bool
 ) -> None:
-    """By rule 1, and where the record has none, `a=b` as a number is the category `b` of `a`; by rule 2 it is not."""
+    """By rule 1, and where the record has none, `a=b` as a number is the category `b` of `a`; by 2 and 3 it is not."""
     model = Published(make_world(), features)
     (category,) = hash_texts([b"a=b"])
     model.publish(5, {BIAS_KEY: -1.0, category: 2.0})
@@ -176,9 +178,9 @@ def test_a_model_is_scored_by_the_rule_of_its_keys(
 
 def test_a_rule_of_keys_that_is_not_known_is_refused(make_world: MakeWorld) -> None:
     """A model of a newer program is never scored by an older rule."""
-    model = Published(make_world(), {"key_rule": 3})
+    model = Published(make_world(), {"key_rule": 4})
     model.publish(5, WEIGHTS)
-    with scorer_of(model) as scorer, pytest.raises(NewerFormat, match="key_rule must be one of 1, 2, not 3"):
+    with scorer_of(model) as scorer, pytest.raises(NewerFormat, match="key_rule must be one of 1, 2, 3, not 4"):
         scorer.wait_ready(patience())
     model.close()
 

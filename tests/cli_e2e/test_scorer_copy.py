@@ -163,7 +163,7 @@ def test_a_copy_of_another_model_or_of_a_later_program_is_not_served(
 def test_a_copy_of_features_that_are_not_known_is_not_served(make_world: MakeWorld, tmp_path: Path) -> None:
     """Its events cannot be encoded; the topic is read as without a copy."""
     world = make_world()
-    odd = Published(world, {"key_rule": 3})
+    odd = Published(world, {"key_rule": 4})
     odd.publish(5, WEIGHTS)
     with Scorer(world.settings.bootstrap, world.model) as scorer:
         wait_until(lambda: scorer._served.current is not None and scorer._served.current.replica.served is not None)

@@ -76,8 +76,9 @@ def _join(s: Settings) -> Tree:
 def _features(s: Settings) -> Tree:
     # Missing indicators come in the order in which the fields are named here.
     fields: dict[str, Tree] = {name: {"missing": "indicator"} for name in s["missing"]}
-    for name in s["log"]:
-        fields.setdefault(name, {})["kind"] = "log"
+    for kind in ("number", "log"):
+        for name in s[kind]:
+            fields.setdefault(name, {})["kind"] = kind
     for name, edges in s["buckets"].items():
         fields.setdefault(name, {}).update(kind="bucket", edges=list(edges))
     return {

@@ -192,9 +192,8 @@ def test_the_state_of_another_model_is_refused(joined: Site, make_site: MakeSite
 
 
 def test_a_model_keeps_the_rule_of_its_keys(make_site: MakeSite) -> None:
-    """What was published by rule 1 is not gone on with by rule 2, and a learner told of rule 1 goes on with it.
-
-    A configuration from before the setting is one that says nothing of it: what it published says nothing either.
+    """What was made by an earlier rule is not gone on with by the newest: joiner and learner name the rule to set, and
+    go on with it. A model of rule 1 says nothing of it, as none did before there was another.
     """
     joined = make_site(scenario("plain", 2))
     old = joined.changed(features={"key_rule": 1})
@@ -211,7 +210,9 @@ def test_a_model_keeps_the_rule_of_its_keys(make_site: MakeSite) -> None:
     assert first.model is not None
     assert "key_rule" not in first.model.content["features"]
     error = failure_of(joined.learner(), ConfigError)
-    assert "published with key rule 1, features.key_rule is 2" in str(error)
+    assert "published with key rule 1, features.key_rule is 3" in str(error)
+    error = failure_of(joined.joiner(), InputsChanged)
+    assert "was made with features.key_rule 1" in str(error) and "Set features.key_rule to 1" in error.action
     with running(joined.joiner(old), joined.learner(old)):
         joined.produce(0.5, 1)
         wait_until(lambda: published().complete_up_to > first.complete_up_to, "the next version")

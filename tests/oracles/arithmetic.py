@@ -97,3 +97,13 @@ def log_loss(
         return max(x, 0.0) + log1p(exp(-abs(x)))
 
     return y * softplus(-p) + (1.0 - y) * softplus(p)
+
+
+def size(x: float) -> int:
+    """The size of a number: two for each power of two, by the parts of the number and not by its bits."""
+    if abs(x) < 2.0**-1022:  # zero, and the numbers that have one exponent with it
+        found = int(abs(x) >= 2.0**-1023)
+    else:
+        m, e = math.frexp(abs(x))
+        found = 2 * (e + 1022) + (m >= 0.75)
+    return found + 4096 * (x < 0)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from tests.oracles.arithmetic import log1p_documented
+from tests.oracles.arithmetic import log1p_documented, size
 
 BIAS_KEY = 0xEF46DB3751D8E999
 
@@ -48,6 +48,7 @@ DEFAULTS: Settings = {
     "include": None,
     "exclude": (),
     "categorical": (),
+    "number": (),
     "log": (),
     "buckets": {},
     "missing": (),
@@ -196,9 +197,11 @@ def _single(name: str, value: Any, s: Settings) -> tuple[int, float]:
         value = str(value)
     elif name in s["log"] and not isinstance(value, str):
         return hash_bytes(name.encode()), math.copysign(log1p_documented(abs(float(value))), value)
-    if isinstance(value, str):
-        return hash_bytes(f"{name}={value}".encode()), 1.0
-    return hash_bytes(name.encode()), float(value)
+    elif name in (*s["number"], *s["categorical"]) and not isinstance(value, str):
+        return hash_bytes(name.encode()), float(value)
+    elif not isinstance(value, str):
+        value = f"b{size(float(value)):04d}"
+    return hash_bytes(f"{name}={value}".encode()), 1.0
 
 
 def features(event: dict[str, Any], s: Settings) -> Features:

@@ -46,6 +46,7 @@ def test_features_follow_the_event_then_missing_then_crosses_then_bias() -> None
     """Every row of the table of features, in order, worked out by hand."""
     s = settings(
         categorical=("n",),
+        number=("f", "0"),
         log=("l",),
         buckets={"b": (1.0, 2.0)},
         missing=("gone", "f"),
@@ -60,6 +61,7 @@ def test_features_follow_the_event_then_missing_then_crosses_then_bias() -> None
         "l": -1.0,
         "b": 2,
         "0": 0,
+        "w": 360,
     }
     cross = hash_bytes(struct.pack("<QQ", key("s=x"), key("f")))
     assert features({**event, "gone": None}, s) == (
@@ -71,6 +73,7 @@ def test_features_follow_the_event_then_missing_then_crosses_then_bias() -> None
         (key("o.u=q"), 1.0),
         (key("l"), -log1p_documented(1.0)),
         (key("b=b2"), 1.0),
+        (key("w=b2062"), 1.0),
         (key("gone:missing"), 1.0),
         (cross, 1.5),
         (BIAS_KEY, 1.0),
@@ -86,7 +89,7 @@ def test_crosses_take_every_combination_of_lists() -> None:
 
 def test_values_that_cancel_are_dropped() -> None:
     """A number listed twice with opposite signs leaves no feature."""
-    assert features({"a": [2.5, -2.5]}, settings()) == ((BIAS_KEY, 1.0),)
+    assert features({"a": [2.5, -2.5]}, settings(number=("a",))) == ((BIAS_KEY, 1.0),)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from stream_learner.core.events.feature_keys import FIRST_RULE, KEY_RULES, NEWEST_RULE, name_in_keys
+from stream_learner.core.events.feature_keys import FIRST_RULE, KEY_RULES, NEWEST_RULE, SIZE_RULE, name_in_keys
 from stream_learner.core.machine.hashing import xxh64
 
 Kind = Literal["auto", "category", "number", "log", "bucket", "ignore"]
@@ -28,8 +28,9 @@ MAX_VALUE_BYTES_LIMIT = 1 << 20
 class FieldSpec:
     """The features of one field. Strings and booleans are categories whatever the kind (save `ignore`).
 
-    kind: what numbers become. `auto` and `number`: a numeric feature of that value; `category`: integers are
-    categories, numbers with a fraction or exponent stay numeric; `log`: sgn(x) log1p(|x|); `bucket`: the category
+    kind: what numbers become. `auto`: the category of the number's size, by key rules 1 and 2 the same as `number`;
+    `number`: a numeric feature of that value; `category`: integers are categories, numbers with a fraction or exponent
+    are numeric features; `log`: sgn(x) log1p(|x|); `bucket`: the category
     `b<i>`, i = number of `edges` <= x. `ignore`: the field and all below it are left out.
     edges: bucket boundaries, strictly increasing, finite. missing: `indicator` adds the feature `name:missing`
     to an event in which the field gives no feature (absent, null, an empty list, an object).
@@ -78,7 +79,7 @@ class FeatureSpec:
     crosses: tuples of two or more field names; a cross exists where each of its fields gives a feature.
     bias: add the constant feature. max_features: most features of an event, counted before repeats are
     summed, crosses and indicators included, bias not. max_value_bytes: longest name or string value, in UTF-8.
-    key_rule: how names stand in the texts that are hashed; `feature_keys` has the rules.
+    key_rule: which texts are hashed; `feature_keys` has the rules.
     Raises ValueError, naming the field, if settings contradict each other.
     """
 
@@ -128,10 +129,13 @@ class FeatureSpec:
         return (*self.exclude, *ignored)
 
     def of(self, name: str) -> FieldSpec:
-        """The settings of a field; one that is listed in `categorical` has kind `category`."""
+        """The settings of a field as they work: one that is listed in `categorical` has kind `category`, and by a
+        key rule without sizes `auto` is `number`."""
         settings = self.fields.get(name, _AUTO)
         if name in self.categorical:
             return FieldSpec("category", (), settings.missing)
+        if settings.kind == "auto" and self.key_rule < SIZE_RULE:
+            return FieldSpec("number", (), settings.missing)
         return settings
 
     def in_keys(self, name: str) -> str:
@@ -147,6 +151,10 @@ class FeatureSpec:
         """
         text = json.dumps(self._meaning(), sort_keys=True, separators=(",", ":"))
         return xxh64(f"features 1: {text}".encode())
+
+    def rule_of(self, fingerprint: int) -> int | None:
+        """The key rule by which these settings have that fingerprint; None if they do not by any."""
+        return next((rule for rule in KEY_RULES if replace(self, key_rule=rule).fingerprint == fingerprint), None)
 
     def differences(self, other: FeatureSpec) -> list[str]:
         """The settings by which the other makes different features or refuses other events; empty if there are none.
@@ -164,8 +172,9 @@ class FeatureSpec:
     def _meaning(self) -> dict[str, Any]:
         """The settings in one form for equal meanings, JSON-able; the fingerprint is made of it.
 
-        `exclude` also has the ignored fields, `fields` only kinds other than `auto` and `number`.
+        `exclude` also has the ignored fields, `fields` only kinds that fields without settings do not have.
         """
+        usual = "number" if self.key_rule < SIZE_RULE else "auto"
         names = [name for name in dict.fromkeys((*self.fields, *self.categorical)) if self.takes(name)]
         treated = {name: self.of(name) for name in names}
         return {
@@ -174,7 +183,7 @@ class FeatureSpec:
             "fields": {
                 name: [settings.kind, *(edge + 0.0 for edge in settings.edges)]
                 for name, settings in treated.items()
-                if settings.kind not in ("auto", "number")
+                if settings.kind != usual
             },
             "indicators": [name for name, settings in self.fields.items() if settings.missing == "indicator"],
             "crosses": [list(names) for names in self.crosses],

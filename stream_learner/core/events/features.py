@@ -5,7 +5,10 @@ Events are decoded by the `BatchDecoder` of the joiner, so both give the same fe
 | in the event | becomes |
 |---|---|
 | string, boolean, or integer of a categorical field | key `XXH64("N=value")`, value 1 (`true`, `false`, decimals) |
-| number | key `XXH64("N")`, value the number, or sgn(x) log1p(abs(x)); as bucket: key `XXH64("N=b<i>")`, value 1 |
+| number of kind `auto` | key `XXH64("N=b<s>")` with its size s (`feature_keys`), value 1; by rules 1, 2 as `number` |
+| number of kind `number` | key `XXH64("N")`, value the number; also one with a fraction in a categorical field |
+| number of kind `log` | key `XXH64("N")`, value sgn(x) log1p(abs(x)) |
+| number of kind `bucket` | key `XXH64("N=b<i>")`, value 1 |
 | list | one feature for each element; lists and objects inside are treated likewise |
 | object | its fields, names joined with `.` |
 | null, empty list, empty object | nothing; key `XXH64("N:missing")`, value 1, if the specification asks for it |
@@ -33,6 +36,7 @@ import orjson
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import BatchDecoder
+from stream_learner.core.events.feature_keys import size_text
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
@@ -114,11 +118,13 @@ def event_text(event: Event, position: int = 0) -> bytes:
 
 
 def category_key(field: str, value: bool | int | str, spec: FeatureSpec) -> int:
-    """The key (u64) of the feature that a value of a field becomes. Raises ValueError if it becomes no category.
+    """The key (u64) of the feature that a value of a field becomes. Raises ValueError if it becomes no category, or one
+    for the size of the value.
 
     >>> category_key("site", "news", FeatureSpec()) == hash_texts([b"site=news"])[0]
     True
     """
+    is_size = type(value) is int and spec.of(field).kind == "auto"
     alone = replace(
         spec,
         fields={name: replace(found, missing="skip") for name, found in spec.fields.items()},
@@ -129,7 +135,12 @@ def category_key(field: str, value: bool | int | str, spec: FeatureSpec) -> int:
     for name in reversed(field.split(".")):
         event = {name: event}
     rows = FeatureEncoder(alone).encode_one(event)
-    if int(rows.status[0]) or len(rows.keys) != 1 or rows.keys[0] == hash_texts([spec.in_keys(field).encode()])[0]:
+    if (
+        is_size
+        or int(rows.status[0])
+        or len(rows.keys) != 1
+        or rows.keys[0] == hash_texts([spec.in_keys(field).encode()])[0]
+    ):
         raise ValueError(f"{field} with the value {value!r} is not a category among the features")
     return int(rows.keys[0])
 
@@ -169,4 +180,9 @@ def _texts(name: str, value: Any, spec: FeatureSpec) -> list[str]:
     if not isinstance(value, int | float):
         return []
     edges = spec.of(name).edges
-    return [text, f"{text}={value}", f"{text}=b{int(np.searchsorted(edges, value, side='right'))}"]
+    return [
+        text,
+        f"{text}={value}",
+        f"{text}={size_text(value)}",
+        f"{text}=b{int(np.searchsorted(edges, value, side='right'))}",
+    ]

@@ -28,6 +28,7 @@ from typing import Any
 
 import orjson
 
+from stream_learner.core.events.feature_keys import size_text
 from stream_learner.core.events.field_numbers import Origin
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
 from stream_learner.core.events.reasons import Reason, Refused
@@ -258,6 +259,8 @@ def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
     if isinstance(value, int) and kind == "category":
         return f"{plan.in_keys}={value}".encode(), 1.0
     number = float(value)
+    if kind == "auto":
+        return f"{plan.in_keys}={size_text(number)}".encode(), 1.0
     if kind == "bucket":
         return f"{plan.in_keys}=b{bisect_right(plan.settings.edges, number)}".encode(), 1.0
     if kind == "log":

@@ -4,7 +4,7 @@ A column is the label, the weight, left out, or a feature by its name. Nothing i
 
 | a cell | becomes |
 |---|---|
-| a number | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
+| a number | the category of its size, or what else the specification says, as `core.events.features` has it |
 | anything else, and any cell of a categorical column | key `XXH64("N=text")`, value 1 |
 | empty | nothing, or the missing indicator |
 

@@ -108,7 +108,8 @@ class _NumberField:
         self._name = name
         if name is None:
             return
-        spec = FeatureSpec(include=(name,), fields={name: FieldSpec(missing="indicator")}, bias=False, max_features=1)
+        number = FieldSpec("number", missing="indicator")
+        spec = FeatureSpec(include=(name,), fields={name: number}, bias=False, max_features=1)
         self._decoder = BatchDecoder(Plan({}, spec))
         field = spec.in_keys(name)
         written = [field, f"{field}:missing", *(f"{field}={text}" for text in texts)]

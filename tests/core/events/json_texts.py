@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from random import Random
 
-KEYS = ["id", "t", "w", "v", "user", "a", "b", "c", "d.e", "d", "e", "f", "n", "x", "log", "bucket", "é", "cat", "",
-        "a_name_of_some_length", "a_name_that_is_longer_than_thirty_two_bytes",
+KEYS = ["id", "t", "w", "v", "user", "a", "b", "c", "d.e", "d", "e", "f", "n", "x", "log", "bucket", "number",
+        "é", "cat", "", "a_name_of_some_length", "a_name_that_is_longer_than_thirty_two_bytes",
         "a=b", "bucket=b1", "a:missing", r"b\\", "=_a_name_that_is_longer_than_thirty-two_bytes="]  # fmt: skip
 
 NUMBERS = [

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.events.feature_keys import longest_text, name_in_keys
+from stream_learner.core.events.feature_keys import (
+    KEY_RULES,
+    NEWEST_RULE,
+    SIZE_RULE,
+    longest_text,
+    name_in_keys,
+    size_text,
+)
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
 from tests.core.events import decode_help, decode_oracle
 
@@ -93,9 +100,10 @@ def all_things(most: int) -> list[Thing]:
     ]
 
 
-def test_no_two_things_share_a_key() -> None:
+@pytest.mark.parametrize("rule", [2, 3])
+def test_no_two_things_share_a_key(rule: int) -> None:
     """All things of up to three of the pieces that texts of keys are made of, or are escaped with: each has its own."""
-    assert shared(keys_of_things(all_things(3), rule=2)) == set()
+    assert shared(keys_of_things(all_things(3), rule)) == set()
 
 
 def test_rule_1_is_what_it_was_with_the_keys_that_things_share() -> None:
@@ -121,7 +129,7 @@ def test_rule_1_is_what_it_was_with_the_keys_that_things_share() -> None:
 @example(("category", "a", "b=c"), ("category", "a=b", "c"))
 def test_two_things_share_a_key_only_if_they_are_one(one: Thing, other: Thing) -> None:
     """Longer names and texts than all of them can be tried."""
-    keys = keys_of_things([one, other], rule=2)
+    keys = keys_of_things([one, other], rule=NEWEST_RULE)
     assert (keys[one] == keys[other]) == (one == other)
 
 
@@ -129,7 +137,7 @@ def test_two_things_share_a_key_only_if_they_are_one(one: Thing, other: Thing) -
 @given(ORDINARY)
 def test_ordinary_names_have_the_key_they_always_had(name: str) -> None:
     """A name that is not empty, has neither = nor a backslash, and does not end in :missing is as it is by both."""
-    assert name_in_keys(name, 2) == name_in_keys(name, 1) == name
+    assert name_in_keys(name, 3) == name_in_keys(name, 2) == name_in_keys(name, 1) == name
 
 
 @settings(deadline=None)
@@ -140,7 +148,7 @@ def test_a_text_is_no_longer_than_the_room_for_it(name: str, text: str) -> None:
     assert len(f"{name_in_keys(name, 2)}={text}".encode()) <= longest_text(longest)
 
 
-@pytest.mark.parametrize("rule", [1, 2])
+@pytest.mark.parametrize("rule", KEY_RULES)
 def test_long_names_and_texts_of_the_longest_kind(rule: int) -> None:
     """A name of nothing but =, and a text, of as many bytes as there may be: the kernels agree with the oracle."""
     form = {"max_value_bytes": 99, "bias": False, "key_rule": rule}
@@ -149,7 +157,7 @@ def test_long_names_and_texts_of_the_longest_kind(rule: int) -> None:
     assert keys_of(events, spec) == [decode_oracle.row(event, form)[0][0] for event in events]
 
 
-@pytest.mark.parametrize("rule", [1, 2])
+@pytest.mark.parametrize("rule", KEY_RULES)
 def test_what_is_one_feature_on_purpose(rule: int) -> None:
     """Joined names, lists, and the texts of categories: the same key by both rules."""
     spec = plain(rule, categorical=("n",), fields={"p": FieldSpec("bucket", (1.0, 10.0))})
@@ -161,6 +169,7 @@ def test_what_is_one_feature_on_purpose(rule: int) -> None:
         ({"f": True}, {"f": "true"}),
         ({"n": 7}, {"n": "7"}),
         ({"p": 5}, {"p": "b1"}),
+        *(() if rule < SIZE_RULE else [({"z": 0}, {"z": "b0000"}), ({"z": 4}, {"z": 5.5})]),
     ]
     assert keys_of([one for one, _ in pairs], spec) == keys_of([other for _, other in pairs], spec)
 
@@ -169,7 +178,7 @@ def test_the_kernels_read_names_that_are_escaped() -> None:
     """Once they are known, events with them are not handed over: only names that JSON itself escapes are."""
     encoder = FeatureEncoder(FeatureSpec())
     events = [{"a=b": 1, "": 2, "x:missing": "y", "=": {"=": True}}, {"=": {"=": "text of thirty-two bytes and more"}}]
-    first, second = (decode_oracle.row(event, {"key_rule": 2}) for event in events)
+    first, second = (decode_oracle.row(event, {"key_rule": NEWEST_RULE}) for event in events)
     encoder.encode(events)
     before = encoder.handed_over
     rows = encoder.encode(events)
@@ -179,7 +188,7 @@ def test_the_kernels_read_names_that_are_escaped() -> None:
 
 def test_the_empty_name_leaves_the_bias_alone() -> None:
     """A number under the empty name is a feature of its own, whatever its value."""
-    encoder = FeatureEncoder(FeatureSpec())
+    encoder = FeatureEncoder(FeatureSpec(key_rule=2))
     rows = encoder.encode([{}, {"": 5}, {"": -1}])
     bias = rows.keys[0]
     assert [rows.values[i] for i in range(len(rows.keys)) if rows.keys[i] == bias] == [1.0, 1.0, 1.0]
@@ -191,3 +200,33 @@ def test_a_cross_is_of_the_keys_of_its_fields() -> None:
     spec = FeatureSpec(crosses=(("a", "c"), ("a=b", "c")), bias=False)
     one, other = FeatureEncoder(spec).encode([{"a": "b", "c": 1}, {"a=b": 1, "c": 1}]).keys.reshape(2, 3).tolist()
     assert len({one[0], one[2], other[0], other[2]}) == 4
+
+
+NEIGHBOURS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(NEIGHBOURS)
+@example(-0.0)
+@example(5e-324)
+@example(2.0**-1022)
+def test_the_size_of_a_number_is_that_of_the_oracle(number: float) -> None:
+    """The bits of a float say the same as its exponent and its half."""
+    assert size_text(number) == f"b{decode_oracle.size(number):04d}"
+
+
+@settings(max_examples=300, deadline=None)
+@given(NEIGHBOURS, NEIGHBOURS)
+def test_sizes_rise_with_numbers_and_are_narrow(one: float, other: float) -> None:
+    """A larger number never has a smaller size, on each side of zero; two of one size differ by at most a half."""
+    low, high = sorted((abs(one), abs(other)))
+    assert size_text(low) <= size_text(high) < size_text(-high or 0.0) or high == 0.0
+    if size_text(low) == size_text(high) and low >= 2.0**-1022:
+        assert high < 1.5 * low
+
+
+def test_small_whole_numbers_have_sizes_of_their_own() -> None:
+    """0 to 3 and their opposites; from 4 on two for each power of two."""
+    assert len({size_text(number) for number in range(-3, 4)}) == 7
+    sizes = [size_text(number) for number in range(4, 4096)]
+    assert len({*sizes}) == 20 and sizes == sorted(sizes)

@@ -29,6 +29,7 @@ SPECS: list[dict[str, Any]] = [
         "crosses": [["a", "b"], ["d.e", "a", "b"], ["b", "b"]],
     },
     {"key_rule": 2},
+    {"key_rule": 3},
     {
         "categorical": ["d=.e"],
         "fields": {
@@ -38,6 +39,12 @@ SPECS: list[dict[str, Any]] = [
         },
         "crosses": [["", "a\\"], ["d=.e", "a:missing"]],
         "key_rule": 2,
+    },
+    {
+        "categorical": ["d=.e"],
+        "fields": {"a": {"missing": "indicator"}, "b": {"kind": "number"}, "": {"kind": "log"}},
+        "crosses": [["a", "b"], ["e", "d=.e"], ["a", "a"]],
+        "key_rule": 3,
     },
 ]
 SCALARS = st.one_of(
@@ -95,7 +102,7 @@ def test_dictionaries_give_the_features_of_their_json(events: list[dict[str, Any
 
 def test_dictionaries_may_hold_numpy_values() -> None:
     """NumPy scalars and arrays are numbers and lists; NaN is as null."""
-    encoder = FeatureEncoder(FeatureSpec(fields={"x": FieldSpec(missing="indicator")}))
+    encoder = FeatureEncoder(FeatureSpec(fields={"x": FieldSpec(missing="indicator")}, key_rule=2))
     rows = encoder.encode([{"a": np.float64(2.5), "b": np.array([1, 2]), "x": float("nan")}])
     assert row(rows, 0)[0] == [decode_oracle.h(text) for text in ("a", "b", "x:missing", "")]
     assert row(rows, 0)[1] == [2.5, 3.0, 1.0, 1.0]
@@ -118,7 +125,7 @@ def test_ignored_fields_are_no_features() -> None:
     """The paths of id and time, and all below them, are left out."""
     encoder = FeatureEncoder(FeatureSpec(bias=False), ("id", "at.time"))
     rows = encoder.encode([{"id": {"x": 1}, "at": {"time": 3, "zone": "x"}, "id2": 1}])
-    assert row(rows, 0)[0] == [decode_oracle.h("at.zone=x"), decode_oracle.h("id2")]
+    assert row(rows, 0)[0] == [decode_oracle.h("at.zone=x"), decode_oracle.h("id2=b2046")]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +147,7 @@ def test_ignored_fields_are_no_features() -> None:
 )
 def test_limits(event: dict[str, Any], reason: Reason) -> None:
     """Counts before repeats are summed, lengths in bytes, sums and products that leave the floats."""
-    spec = FeatureSpec(max_features=5, max_value_bytes=16, crosses=(("a", "b"),), exclude=("skip",))
+    spec = FeatureSpec(max_features=5, max_value_bytes=16, crosses=(("a", "b"),), exclude=("skip",), key_rule=2)
     rows = encode(spec, {"a": 1, "b": 2, "c": {}, "skip": 1}, event, event)
     assert rows.status.tolist() == [Reason.OK, reason, reason]
 
@@ -148,7 +155,7 @@ def test_limits(event: dict[str, Any], reason: Reason) -> None:
 def test_repeats_are_summed_at_the_first_and_zeros_dropped() -> None:
     """Lists with repeats, and numbers that cancel out."""
     event = {"t": ["x", "y", "x"], "n": [1, -1], "z": 0, "m": [1, 2]}
-    rows = encode(FeatureSpec(bias=False), event, event)
+    rows = encode(FeatureSpec(bias=False, key_rule=2), event, event)
     expected = [decode_oracle.h(text) for text in ("t=x", "t=y", "m")], [2.0, 1.0, 3.0]
     assert row(rows, 0) == expected
     assert row(rows, 1) == expected
@@ -168,7 +175,7 @@ def test_a_specification_survives_json() -> None:
 def test_a_specification_without_a_rule_of_keys_is_of_the_first() -> None:
     """Models published before there was a second have none, and are published without one as they go on."""
     old = FeatureSpec().to_dict()
-    assert old.pop("key_rule") == 2
+    assert old.pop("key_rule") == 3
     assert FeatureSpec.from_dict(old) == FeatureSpec(key_rule=1)
     assert FeatureSpec.from_dict(old).to_dict() == old
 
@@ -196,8 +203,8 @@ def test_a_specification_without_a_rule_of_keys_is_of_the_first() -> None:
         ({"include": ["\ud800"]}, "not valid Unicode"),
         ({"max_features": 0}, "max_features must be a whole number from 1"),
         ({"max_value_bytes": True}, "max_value_bytes must be a whole number from 1"),
-        ({"key_rule": 3}, "key_rule must be one of 1, 2, not 3"),
-        ({"key_rule": True}, "key_rule must be one of 1, 2, not True"),
+        ({"key_rule": 4}, "key_rule must be one of 1, 2, 3, not 4"),
+        ({"key_rule": True}, "key_rule must be one of 1, 2, 3, not True"),
         ({"fuatures": 1}, "unknown setting 'fuatures'"),
     ],
 )
@@ -221,12 +228,15 @@ NAMED_EVENT = {
     "hour": 7,
     "tags": ["a", "b"],
     "age": None,
+    "width": 360,
+    "share": 0.25,
 }
 NAMED_SPEC = FeatureSpec(
     fields={
         "hour": FieldSpec("bucket", (6.0, 12.0)),
         "price": FieldSpec("log"),
         "age": FieldSpec(missing="indicator"),
+        "share": FieldSpec("number"),
     },
     categorical=("user.level",),
     crosses=(("site", "tags"),),
@@ -238,8 +248,8 @@ def test_every_key_of_an_event_has_its_name() -> None:
     """Categories, numbers, buckets, elements of lists, indicators and crosses, in the order of the keys."""
     text = orjson.dumps(NAMED_EVENT)
     keys = FeatureEncoder(NAMED_SPEC).encode_one(text).keys.tolist()
-    assert len(keys) == 10
-    expected = ["site", "user.level", "user.new", "price", "hour", "tags", "age", "site x tags"]
+    assert len(keys) == 12
+    expected = ["site", "user.level", "user.new", "price", "hour", "tags", "width", "share", "age", "site x tags"]
     assert names_of_keys(keys, text, NAMED_SPEC) == expected
     for key, name in zip(keys[:5], expected, strict=False):
         assert names_of_keys([key], text, NAMED_SPEC) == [name]

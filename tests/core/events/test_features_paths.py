@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -25,14 +26,15 @@ RICH = FeatureSpec(
     fields={
         "log": FieldSpec("log", missing="indicator"),
         "bucket": FieldSpec("bucket", (-1.0, 0.0, 0.5, 3.0), missing="indicator"),
+        "number": FieldSpec("number", missing="indicator"),
         "x": FieldSpec("ignore"),
     },
-    crosses=(("a", "b"), ("a", "cat", "log"), ("d.e", "a"), ("f", "f")),
+    crosses=(("a", "b"), ("a", "cat", "log"), ("d.e", "a"), ("f", "f"), ("a", "number")),
     max_features=60,
     max_value_bytes=48,
 )
 NARROW = FeatureSpec(include=("a", "d.e", "user", "é"), exclude=("a.b", "user.id"), max_features=5, bias=False)
-FEATURES = (FeatureSpec(), RICH, NARROW, None)
+FEATURES = (FeatureSpec(), RICH, replace(RICH, key_rule=2), NARROW, None)
 EVENTS = (
     EventSpec(time="t", time_unit="auto", weight="w", value="v", max_skew_ms=10**15),
     EventSpec(time="t", time_unit="ms", weight="w"),
@@ -98,7 +100,7 @@ def test_values_are_left_out_until_one_is_not_1(name: str, known: bool) -> None:
 
     known: whether the fields were met before; otherwise the plain path meets the value.
     """
-    plan = EventSpec().impression_plan(FeatureSpec(categorical=("b",), crosses=(("m", "o"),)))
+    plan = EventSpec().impression_plan(FeatureSpec(categorical=("b",), crosses=(("m", "o"),), key_rule=2))
     decoder = BatchDecoder(plan, ones_left_out=True)
 
     def values(raws: list[bytes]) -> int:
@@ -147,10 +149,20 @@ def test_paths_agree_on_flipped_bytes(data: st.DataObject) -> None:
     decode_help.check(decoder, plan, [bytes(flipped)], [TIMES[0]])
 
 
-@pytest.mark.parametrize("name", ["cat", "log", "bucket", "f", "x", "id", "t", "w", "v"])
+@pytest.mark.parametrize("name", ["cat", "log", "bucket", "number", "f", "x", "id", "t", "w", "v"])
 def test_numbers_at_the_edges(name: str) -> None:
     """Every odd number, in a field of every kind and every role, and in a list there."""
-    rest = {"id": '"i"', "t": "1700000000", "w": "1", "cat": "1", "log": "1", "bucket": "1", "f": "1", "x": "1"}
+    rest = {
+        "id": '"i"',
+        "t": "1700000000",
+        "w": "1",
+        "cat": "1",
+        "log": "1",
+        "bucket": "1",
+        "number": "1",
+        "f": "1",
+        "x": "1",
+    }
     for event_spec, features in ((EVENTS[0], RICH), (EVENTS[0], None), (EVENTS[1], RICH), (EVENTS[2], RICH)):
         plan = plan_of(event_spec, features)
         for text in json_texts.NUMBERS:
@@ -166,7 +178,7 @@ def test_floats_are_the_nearest() -> None:
     texts += [f"{rng.randrange(10 ** rng.randrange(1, 20))}e{rng.randrange(-60, 60)}" for _ in range(2000)]
     texts += [f"{rng.randrange(1 << 53, 1 << 54)}.5" for _ in range(200)] + ["9007199254740993.0", "0.1", "8.5e22"]
     texts += [repr((rng.randrange(1 << 52, 1 << 53) + 0.5) * 2.0**k) for k in range(-60, 60)]
-    encoder = FeatureEncoder(FeatureSpec(bias=False))
+    encoder = FeatureEncoder(FeatureSpec(bias=False, fields={"v": FieldSpec("number")}))
     data, bounds = decode_help.batch([f'{{"v":{text}}}'.encode() for text in ["1", *texts]])
     rows = encoder.encode_json(data, bounds)
     expected = [float(text) for text in ["1", *texts] if float(text) != 0.0]

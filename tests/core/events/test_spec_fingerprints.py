@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
+from stream_learner.core.events.feature_keys import KEY_RULES
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
 from tests.core.events import decode_help
 
@@ -38,13 +39,13 @@ OTHER_FEATURES: dict[str, tuple[FeatureSpec, dict[str, Any]]] = {
     "fields.a": (replace(BASE, fields={**BASE.fields, "a": FieldSpec("auto", missing="indicator")}), {"a": 3}),
     "fields.b": (replace(BASE, fields={**BASE.fields, "b": FieldSpec("bucket", (0.0, 2.0), "indicator")}), {"b": 1.5}),
     "fields.c": (replace(BASE, categorical=("c",)), {"c": 7}),
+    "fields.d": (replace(BASE, fields={**BASE.fields, "d": FieldSpec("number")}), {"d": 7}),
 }
 """By the one setting that differs from BASE: the specification, and an event with other features by it."""
 
 SAME_FEATURES = {
-    "bounds written out": replace(BASE, max_features=1_000, max_value_bytes=4_096, bias=True, key_rule=2),
+    "bounds written out": replace(BASE, max_features=1_000, max_value_bytes=4_096, bias=True, key_rule=3),
     "a field's defaults": replace(BASE, fields={**BASE.fields, "d": FieldSpec()}),
-    "a number is a number": replace(BASE, fields={**BASE.fields, "d": FieldSpec("number")}),
     "edges as whole numbers": replace(BASE, fields={**BASE.fields, "b": FieldSpec("bucket", (-0.0, 1), "indicator")}),
     "fields without indicators elsewhere": replace(BASE, fields={"z": FieldSpec(), **BASE.fields}),
 }
@@ -115,18 +116,21 @@ def test_lists_without_order_have_none_in_the_fingerprint() -> None:
         (FeatureSpec(include=("a", "b")), FeatureSpec(include=("b", "a.x", "a", "b"))),
         (FeatureSpec(exclude=("a", "b")), FeatureSpec(exclude=("b",), fields={"a": FieldSpec("ignore")})),
         (FeatureSpec(categorical=("a", "b")), FeatureSpec(categorical=("b",), fields={"a": FieldSpec("category")})),
+        (FeatureSpec(key_rule=2), FeatureSpec(fields={"a": FieldSpec("number")}, key_rule=2)),
     ):
         assert one.fingerprint == other.fingerprint
         assert one.differences(other) == []
 
 
 names = st.sampled_from(["a", "b", "a.b", "c"])
-field_specs = st.sampled_from([FieldSpec(), FieldSpec("category"), FieldSpec("log", missing="indicator")])
+field_specs = st.sampled_from(
+    [FieldSpec(), FieldSpec("number"), FieldSpec("category"), FieldSpec("log", missing="indicator")]
+)
 some = st.builds(
     FeatureSpec,
     fields=st.dictionaries(names, field_specs, max_size=3),
     bias=st.booleans(),
-    key_rule=st.sampled_from([1, 2]),
+    key_rule=st.sampled_from(KEY_RULES),
 )
 values = st.recursive(
     st.one_of(st.integers(0, 3), st.sampled_from(["x", 0.5, None])),
@@ -187,12 +191,20 @@ def test_a_fingerprint_is_the_hash_of_a_text_that_does_not_change() -> None:
         '"b":["bucket",0.0,1.0]},"include":[],"indicators":["a","b"],"key_rule":2,"max_features":1000,'
         '"max_value_bytes":4096}'
     )
-    assert BASE.fingerprint == xxhash.xxh64_intdigest(text.encode())
+    assert replace(BASE, key_rule=2).fingerprint == xxhash.xxh64_intdigest(text.encode())
+    assert BASE.fingerprint == xxhash.xxh64_intdigest(text.replace('"key_rule":2', '"key_rule":3').encode())
     text = (
         'events 1: {"id":"i","max_event_bytes":1048576,"max_skew_ms":60000,"max_weight":"10.0","time":"t",'
         '"time_unit":"ms","value":"v","weight":"w"}'
     )
     assert EVENT.fingerprint == xxhash.xxh64_intdigest(text.encode())
+
+
+def test_the_rule_of_a_log_is_found_by_its_fingerprint() -> None:
+    """Where nothing but the rule differs."""
+    for rule in KEY_RULES:
+        assert BASE.rule_of(replace(BASE, key_rule=rule).fingerprint) == rule
+    assert BASE.rule_of(replace(BASE, bias=False, key_rule=2).fingerprint) is None
 
 
 def test_fingerprints_of_all_pairs_agree_with_their_differences() -> None:

@@ -10,10 +10,11 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.events.feature_keys import KEY_RULES, name_in_keys
+from stream_learner.core.events.feature_keys import KEY_RULES, name_in_keys, size_text
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec
 from stream_learner.core.machine import hashing
 from stream_learner.core.machine.memory import address_of
+from tests.oracles.arithmetic import size
 
 VECTORS = Path(__file__).parents[3] / "docs" / "hash-vectors.md"
 
@@ -75,11 +76,19 @@ def test_published_vectors_of_texts_hold() -> None:
 
 
 def test_published_names_hold() -> None:
-    """Every name of docs/hash-vectors.md stands in texts as it is printed beside it, by either rule."""
+    """Every name of docs/hash-vectors.md stands in texts as it is printed beside it, by each rule."""
     rows = re.findall(r"^\| `(.*)` \| `(.*)` \| `(.*)` \|$", VECTORS.read_text(encoding="utf-8"), re.M)
     assert len(rows) >= 9
     for name, first, second in rows:
-        assert [name_in_keys(name, rule) for rule in KEY_RULES] == [first, second]
+        assert [name_in_keys(name, rule) for rule in KEY_RULES] == [first, second, second]
+
+
+def test_published_sizes_hold() -> None:
+    """Every number of docs/hash-vectors.md has the size printed beside it, by the oracle and by ours."""
+    rows = re.findall(r"^\| (\S+) \| `(b\d{4})` \|", VECTORS.read_text(encoding="utf-8"), re.M)
+    assert len(rows) >= 10
+    for number, text in rows:
+        assert f"b{size(float(number)):04d}" == size_text(float(number)) == text
 
 
 def test_published_vectors_of_events_hold() -> None:

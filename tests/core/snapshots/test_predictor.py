@@ -294,7 +294,7 @@ def test_threads_beside_a_writer_never_see_a_mixture() -> None:
 
 def test_reasons_are_those_of_the_table_of_reasons() -> None:
     """One event of each reason that a scorer may give, one by one and together."""
-    spec = FeatureSpec(max_features=3, max_value_bytes=20)
+    spec = FeatureSpec(max_features=3, max_value_bytes=20, key_rule=2)
     events = {
         b"no": Reason.NOT_JSON,
         b"[]": Reason.NOT_OBJECT,

@@ -26,7 +26,7 @@ INDEX_SIZE = 4 * MAX_FIELDS
 TEXT_FRONT = 16
 TEXT_ROOM = 1 << 16
 
-_TAKES = {"auto": lay.TAKE_NUMBER, "number": lay.TAKE_NUMBER, "category": lay.TAKE_CATEGORY}
+_TAKES = {"auto": lay.TAKE_SIZE, "number": lay.TAKE_NUMBER, "category": lay.TAKE_CATEGORY}
 _TAKES |= {"log": lay.TAKE_LOG, "bucket": lay.TAKE_BUCKET, "ignore": lay.TAKE_NOTHING}
 
 

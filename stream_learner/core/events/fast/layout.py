@@ -65,6 +65,7 @@ TAKE_NUMBER = 2
 TAKE_LOG = 3
 TAKE_BUCKET = 4
 TAKE_ROLE = 5
+TAKE_SIZE = 6
 
 # FIELD_UNKNOWN: what to do with an unknown key inside this field.
 UNKNOWN_MATTERS = 0

@@ -11,13 +11,23 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.finish import emit
 from stream_learner.core.events.fast.layout import FAIL
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, nearest_float, read_fraction, read_integer
-from stream_learner.core.events.fast.strings import QUOTE, string_end, unescape
+from stream_learner.core.events.fast.strings import QUOTE, category_key, string_end, unescape
 from stream_learner.core.events.fast.times import time_of_float, time_of_integer, time_of_text
+from stream_learner.core.events.feature_keys import SIZE_SHIFT
 from stream_learner.core.events.plan import Role
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import not_zero, xxh64_at
 from stream_learner.core.machine.kernels import inlined, kernel
-from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, load_u64, store_f64, store_i64, store_u64
+from stream_learner.core.machine.memory import (
+    bits_of_float,
+    load_byte,
+    load_f64,
+    load_i64,
+    load_u64,
+    store_f64,
+    store_i64,
+    store_u64,
+)
 
 COMMA, COLON, MINUS = 0x2C, 0x3A, 0x2D
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
@@ -27,6 +37,9 @@ _TRUE = np.uint64(int.from_bytes(b"true", "little"))
 _ALSE = np.uint64(int.from_bytes(b"alse", "little"))
 _NULL = np.uint64(int.from_bytes(b"null", "little"))
 _LOW_HALF = np.uint64(0xFFFFFFFF)
+_SIZE_SHIFT = np.uint64(SIZE_SHIFT)
+_SIZE_0000 = int.from_bytes(b"b0000", "little")
+_SIZE_BYTES = 5
 
 
 @inlined
@@ -79,6 +92,16 @@ def read_number(at: int):  # type: ignore[no-untyped-def]
     return behind if certain else FAIL, False, zero, -value if negative else value
 
 
+@inlined
+def _size_key(context, field, value):  # type: ignore[no-untyped-def]
+    """The key `XXH64(name=b<size>)` of a number: `feature_keys.size_text`, written into scratch space."""
+    size = np.int64(np.uint64(bits_of_float(value + 0.0)) >> _SIZE_SHIFT)
+    digits = (size // 1000) << 8 | (size // 100 % 10) << 16 | (size // 10 % 10) << 24 | (size % 10) << 32
+    text = load_i64(context + lay.CTX_TEXT)
+    store_u64(text, np.uint64(digits + _SIZE_0000))
+    return category_key(context, field, text, _SIZE_BYTES, True)
+
+
 @kernel
 def take_number(context: int, field: int, value: float) -> bool:
     """Add the feature of a number, by the kind of its field. False if there are too many features."""
@@ -86,7 +109,10 @@ def take_number(context: int, field: int, value: float) -> bool:
     if kind == lay.TAKE_NOTHING:
         return True
     key = load_u64(field + lay.FIELD_NUMBER_KEY)
-    if kind == lay.TAKE_LOG:
+    if kind == lay.TAKE_SIZE:
+        key = _size_key(context, field, value)
+        value = 1.0
+    elif kind == lay.TAKE_LOG:
         magnitude = log1p(abs(value))
         value = -magnitude if value < 0.0 else magnitude
     elif kind == lay.TAKE_BUCKET:
