@@ -44,7 +44,7 @@ def make_world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def published(make_world: MakeWorld) -> Iterator[Published]:
     """A model whose version is 1000 and whose weights are known."""
-    published = Published(make_world(scorer={"stale_after": None}))
+    published = Published(make_world(scorer={"stale_after": None}, features={"fields": {"x": {"kind": "number"}}}))
     published.publish(1000, WEIGHTS)
     yield published
     published.close()
