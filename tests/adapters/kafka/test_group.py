@@ -260,17 +260,17 @@ def test_offsets_are_sent_when_they_have_changed_and_after_a_failure(group: Grou
     until(group.shared)
     first, other, long = ToCommit(8, 3, "note"), ToCommit(5, 5, "other"), ToCommit(1, 1, "x" * 5000)
     member.commit({1: first, 2: first})
-    until(lambda: (group.poll(), member.committed(2))[1] == Committed(*first))
-    assert member.committed(1) == Committed(*first)
+    until(lambda: (group.poll(), member.committed(2))[1] == Committed(*first[:3]))
+    assert member.committed(1) == Committed(*first[:3])
     by_hand = member._places(1, other)
     member._consumer.commit(offsets=by_hand, asynchronous=False)
     member.commit({1: first, 2: other})
-    until(lambda: (group.poll(), member.committed(2))[1] == Committed(*other))
-    assert member.committed(1) == Committed(*other)
+    until(lambda: (group.poll(), member.committed(2))[1] == Committed(*other[:3]))
+    assert member.committed(1) == Committed(*other[:3])
     member.commit({0: long})
     until(lambda: group.poll() or member.commit_errors == 1)
     member.commit({1: first})
-    until(lambda: (group.poll(), member.committed(1))[1] == Committed(*first))
+    until(lambda: (group.poll(), member.committed(1))[1] == Committed(*first[:3]))
 
 
 def test_a_static_member_that_leaves_gives_its_partitions_away_at_once(kafka: str, topics: MakeTopic) -> None:

@@ -140,7 +140,7 @@ def assert_serves(replica: Replica, learner: Learner, tick: int) -> None:
     weights = weights_of(learner)
     assert {key: np.float32(replica.weight(key)) for key in weights} == weights
     keys = np.array(list(weights)[:5], np.uint64)
-    found, _ = replica.predict(keys, np.ones(len(keys)), np.arange(len(keys) + 1))
+    found, _, _ = replica.predict(keys, np.ones(len(keys)), np.arange(len(keys) + 1))
     assert found.tolist() == [prediction(learner.loss.code, float(weights[key])) for key in keys.tolist()]
 
 
