@@ -40,7 +40,7 @@ test-all: test test-thorough image-test ## Run every test there is (the image's 
 
 test-lowest: .build/lowest/stamp ## Run the tests of what libraries do, with the lowest versions that pyproject.toml allows
 	@echo "== pytest, lowest versions" && NUMBA_CACHE_DIR=.build/lowest/kernels \
-		.build/lowest/bin/python -m pytest -q -n 2 $(or $(ARGS),$(LOWEST))
+		.build/lowest/bin/python -m pytest -q -n 4 $(or $(ARGS),$(LOWEST))
 
 test-under-load: $(STAMPS)/test ## Run what `make test` does three times in a row, beside four busy processes
 	@$(BIN)/python -m tests.suite newcomer --load 4 --repeat 3 $(ARGS)

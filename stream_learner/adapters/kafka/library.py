@@ -16,7 +16,7 @@ from confluent_kafka import cimpl, libversion
 
 from stream_learner.adapters.kafka.client_log import log
 
-TRIED = ("2.15", "2.16")
+TRIED = ("2.16",)
 """The versions of librdkafka whose functions and structures this was tried with; corrections of one change neither."""
 CONSUMER = 1
 """`RD_KAFKA_CONSUMER`"""
