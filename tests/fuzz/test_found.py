@@ -24,7 +24,7 @@ from fuzz.targets.snapshots import sealed_anew
 from stream_learner.config.load import load_config
 from stream_learner.core.errors import DamagedRecord
 from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
-from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 from stream_learner.core.log.examples import decode, encode_examples, to_batch
 from stream_learner.core.model.losses import LOGISTIC
 from stream_learner.core.model.progress import Progress
@@ -53,8 +53,8 @@ MODEL = {"name": "m", "tick_ms": 1, "features": {}, "optimizer": {}, "inputs": [
 
 
 def impression_values(raw: bytes) -> list[float]:
-    """The values of an event that the kernel knows the fields of."""
-    decoder = ImpressionDecoder(EventSpec(), FeatureSpec(bias=False))
+    """The values of an event that the kernel knows the fields of; its number is the field n."""
+    decoder = ImpressionDecoder(EventSpec(), FeatureSpec(fields={"n": FieldSpec("number")}, bias=False))
     bounds = np.array([0, len(raw), 2 * len(raw)])
     got = decoder.decode(raw * 2, bounds, np.zeros(2, np.int64))
     assert got.status.tolist() == [0, 0]

@@ -249,9 +249,9 @@ FAULTS = (
         harm="The lag of impressions is shown as that of clicks, and the other way round.",
         file="stream_learner/adapters/kafka/group.py",
         old="TopicPartition(self.impressions, partition, now.impressions_offset, now.metadata)\n"
-        "        return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset)]\n",
+        "        return [impressions, TopicPartition(self.clicks, partition, now.clicks_offset, now.of_clicks)]\n",
         new="TopicPartition(self.impressions, partition, now.clicks_offset, now.metadata)\n"
-        "        return [impressions, TopicPartition(self.clicks, partition, now.impressions_offset)]\n",
+        "        return [impressions, TopicPartition(self.clicks, partition, now.impressions_offset, now.of_clicks)]\n",
         tests=("tests/adapters/kafka/test_group.py", "tests/e2e/test_audit.py"),
     ),
     Fault(
