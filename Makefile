@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 LOCKS := requirements
 ARGS ?=
-LOWEST := tests/config tests/cli tests/adapters tests/contract \
+LOWEST := tests/config tests/cli tests/adapters tests/contract tests/security/test_errors.py \
 	tests/roles/scorer/serve/test_grpc.py tests/roles/scorer/serve/test_protocols.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 UV ?= $(shell command -v uv || echo $(BIN)/uv)
