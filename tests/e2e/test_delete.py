@@ -29,7 +29,7 @@ OTHER: Mapping[str, Mapping[str, Any]] = {
     "join": {"tick": "1s", "window": "2s"},
     "features": {"exclude": ["w"]},
     "learner": {"optimizer": {"alpha": 0.05}},
-    "snapshots": {"shards": 4},
+    "snapshots": {"shards": 4, "first": {"examples": 0}},
 }
 """Settings that no log with examples allows to change, a longer tick and another number of shards among them."""
 

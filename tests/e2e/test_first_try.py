@@ -55,7 +55,7 @@ class Trial:
             },
             "join": {"window": "1s", "tick": "500ms", "grace": "100ms", "skew": "100ms", "idle_after": "0"},
             "learner": {"state_dir": str(self.folder / "state"), "checkpoint_interval": "1s", "copy_interval": "0s"},
-            "snapshots": {"shards": 2, "interval": "100ms"},
+            "snapshots": {"shards": 2, "interval": "100ms", "first": {"examples": 0}},
             "topics": {"control": f"{self.name}.control"},
         }
         return merged(merged(tree, self.always), changes)

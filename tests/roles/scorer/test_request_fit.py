@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_learner.adapters.telemetry.metrics import Metrics
-from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
 from stream_learner.core.snapshots.predictor import EventPredictor
 from stream_learner.core.snapshots.table import Change, ReplicaTable
@@ -30,11 +30,14 @@ class Log:
         self.lines.append((event, fields))
 
 
+BY_VALUE = FeatureSpec(fields={"price": FieldSpec("number")})
+
+
 class Fit:
     """A `RequestFit` of a model that has weights for `TEXTS` and the bias."""
 
     def __init__(self, spec: FeatureSpec | None = None, ignored: tuple[str, ...] = ("id",)) -> None:
-        self.spec, self.ignored, self.log, self.metrics = spec or FeatureSpec(), ignored, Log(), Metrics("ctr")
+        self.spec, self.ignored, self.log, self.metrics = spec or BY_VALUE, ignored, Log(), Metrics("ctr")
         keys = np.array(sorted([BIAS_KEY, *hash_texts(list(TEXTS))]), np.uint64)
         self.table = ReplicaTable(lambda: None)
         self.table.apply([Change(None, keys, np.full(len(keys), 0.5, np.float32))], 1)
