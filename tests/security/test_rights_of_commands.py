@@ -478,8 +478,9 @@ def shown(config: Config, *, write: bool) -> object:
 
 
 def test_delete_needs_no_other_rights(live: Live, secured: Secured) -> None:
-    """Where one is missing it says so, and goes on later where it has stopped. Last: it takes the other model away."""
-    write = DeleteRequest(write=True, who="test")
+    """Where one is missing it says so, and goes on later where it has stopped. Last: it takes the other model away, and
+    the alias that another test has pointed at it."""
+    write = DeleteRequest(write=True, force=True, who="test")
     config = live.of(OPERATOR).renamed(live.other.model)
     rights = rights_of(config, "delete")
     lacking = live.of(SPARE[0]).renamed(live.other.model)
