@@ -43,7 +43,7 @@ USED_BELOW = {
     *("run", "serve", "demo", "rights", "doctor"),
     *("promote", "rollback", "alias", "pause", "resume", "pin", "unpin"),
     *("backfill", "diff", "evaluate", "audit", "compile", "begin-anew"),
-    *("gate", "log", "rewind"),
+    *("gate", "log", "rewind", "delete"),
 }
 """The commands that the tests of this file run. Whoever adds one adds it here and below."""
 
@@ -243,6 +243,8 @@ def test_the_commands_that_only_look(trained: Trained) -> None:
     assert [topic["topic"] for topic in looked.json["topics"]] == [trained.world.impressions, trained.world.clicks]
     anew = run("begin-anew", "--json")
     assert anew.code == 0 and len(anew.json["partitions"]) == PARTITIONS
+    there = run("delete", "--json")
+    assert there.code == 0 and {"topic", "group"} <= {row["kind"] for row in there.json["found"]}
 
 
 def test_what_guards_the_model_answers(trained: Trained) -> None:
