@@ -244,7 +244,7 @@ def test_the_commands_that_only_look(trained: Trained) -> None:
     anew = run("begin-anew", "--json")
     assert anew.code == 0 and len(anew.json["partitions"]) == PARTITIONS
     there = run("delete", "--json")
-    assert there.code == 0 and {"topic", "group"} <= {row["kind"] for row in there.json["found"]}
+    assert there.code == 0 and {"topic", "consumer group"} <= {row["kind"] for row in there.json["found"]}
 
 
 def test_what_guards_the_model_answers(trained: Trained) -> None:
