@@ -50,27 +50,30 @@ class Usual(NamedTuple):
     """The experience that a process has had with its clicks and hands on to the next one.
 
     arrivals: how many were seen. rate: arrivals for each impression. longest: the length of the longest of the last
-    lulls, impressions. held: whether the join is held.
+    lulls, impressions. held: whether the join is held. lull, slots: the length of the present lull.
     """
 
     arrivals: int
     rate: float
     longest: int
     held: bool
+    lull: int = 0
+    slots: int = 0
 
     def to_text(self) -> str:
         """The values as text without a colon."""
-        return f"{self.arrivals},{self.rate:.6g},{self.longest},{self.held:d}"
+        return f"{self.arrivals},{self.rate:.6g},{self.longest},{self.held:d},{self.lull},{self.slots}"
 
     @classmethod
     def from_text(cls, text: str) -> Usual | None:
         """The values of a text that `to_text` wrote; None for any other text."""
         try:
-            arrivals, rate, longest, held = text.split(",")
-            found = cls(int(arrivals), float(rate), int(longest), held == "1")
-        except ValueError:
+            arrivals, rate, longest, held, *lull = text.split(",")
+            found = cls(int(arrivals), float(rate), int(longest), held == "1", *map(int, lull))
+        except (ValueError, TypeError):
             return None
-        return found if found.arrivals >= 0 and found.longest >= 0 and 0 <= found.rate <= 1e9 else None
+        counts = found.arrivals, found.longest, found.lull, found.slots
+        return found if min(counts) >= 0 and 0 <= found.rate <= 1e9 else None
 
 
 class ClickSilence:
@@ -106,7 +109,7 @@ class ClickSilence:
     def usual(self) -> Usual:
         """The experience up to now."""
         rate = self._recent / self._exposed if self._exposed else 0.0
-        return Usual(self._arrivals, rate, max(self._longest), self.held)
+        return Usual(self._arrivals, rate, max(self._longest), self.held, self.impressions, self._slots)
 
     def recall(self, usual: Usual) -> None:
         """Begin with what an earlier process had learned, unless this one has seen more already."""
@@ -118,6 +121,7 @@ class ClickSilence:
         self._longest = (usual.longest, 0)
         self._learned_ms = 0
         self.held, self._held_at = usual.held, 0
+        self.impressions, self._slots = usual.lull, usual.slots
 
     def note(self, came: Arrived) -> None:
         """Count the records that came."""

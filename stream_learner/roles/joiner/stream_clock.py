@@ -105,12 +105,14 @@ class Remembered(NamedTuple):
     """What a partition's clock has learned, for the next owner of the partition; all in ms.
 
     lag: how far the stream is behind the brokers' clock. extra: how much later clicks come than impressions, at most 0.
-    vouched: the moment of the brokers' clock up to which arrivals vouch for it.
+    vouched, clicks: the moments of the brokers' clock up to which arrivals vouch for both inputs, and for clicks alone;
+    -1 where nothing is known of clicks.
     """
 
     lag: int
     extra: int
     vouched: int
+    clicks: int
 
     def to_text(self) -> str:
         """The values as text without a colon."""
@@ -120,10 +122,10 @@ class Remembered(NamedTuple):
     def from_text(cls, text: str) -> Remembered | None:
         """The values of a text that `to_text` wrote; None for any other text."""
         try:
-            lag, extra, vouched = map(int, text.split(","))
+            lag, extra, vouched, *clicks = map(int, text.split(","))
         except ValueError:
             return None
-        return cls(lag, min(extra, 0), vouched)
+        return cls(lag, min(extra, 0), vouched, clicks[0] if clicks else -1)  # an earlier version had no `clicks`
 
 
 @dataclass
@@ -164,6 +166,10 @@ class StreamClock:
         if not len(times_ms):
             return
         self._came = m
+        kept, usual = self.remembered, sorted(times_ms[-MANY:].tolist())
+        if kept is not None and kept.clicks >= 0 and base is not None:
+            ahead = usual[(len(usual) - 1) // 2] + kept.lag - kept.extra - kept.clicks
+            self.remembered = kept._replace(clicks=m + base) if ahead > self.rule.grace_ms else kept
         lag_offset = self._lag_offset(base)
         if arrived and lag_offset is not None:
             offsets = (times_ms[-MANY:] - m - lag_offset).tolist()
@@ -191,7 +197,13 @@ class StreamClock:
         vouched = [until for until in (one.vouched_until for one in inputs) if until is not None]
         if not vouched and self.remembered is not None:
             vouched = [self.remembered.vouched - base]
-        return min([m, *vouched])
+        return min([m, *vouched, *self._clicks_until(base)])
+
+    def _clicks_until(self, base: int) -> list[int]:
+        """m up to which clicks vouched for themselves before this process: while it knows of none itself."""
+        kept = self.remembered
+        known = any(one.vouched_until is not None for one in (self.clicks, self.topics.clicks))
+        return [] if known or kept is None or kept.clicks < 0 else [kept.clicks - base]
 
     def stream_ms(
         self, m: int, base: int, *, impressions_seen: bool = True, waits_since: int | None = None
@@ -207,14 +219,18 @@ class StreamClock:
             nothing_came = self._lag_offset(base) is None and m - self._came >= rule.patience_ms
             return m + base - rule.grace_ms if nothing_came else None
         at = max(self.stood_at(m, base, impressions_seen=impressions_seen), m - rule.idle_after_ms)
-        return now - m + (at if waits_since is None else min(at, waits_since))
+        return now - m + (at if waits_since is None else min(at, waits_since, *self._clicks_until(base)))
 
     def to_remember(self, m: int, base: int) -> Remembered | None:
         """What the next owner of the partition should know; None while too little is known to close windows by it."""
         lag = self.lag_ms(base)
         if lag is None or self.now_ms(m, base) is None:
             return None
-        return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base)
+        clicks = [until for until in (self.clicks.vouched_until, self.topics.clicks.vouched_until) if until is not None]
+        until = min(clicks or self._clicks_until(base), default=None)
+        return Remembered(
+            lag, self.extra_ms() or 0, self.stood_at(m, base) + base, -1 if until is None else until + base
+        )
 
     def now_ms(self, m: int, base: int, *, impressions_seen: bool = True) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""

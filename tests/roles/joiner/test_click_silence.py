@@ -177,6 +177,20 @@ def test_a_restart_knows_what_was_usual_and_that_it_was_held() -> None:
     assert not third.held
 
 
+def test_a_restart_in_a_lull_goes_on_with_it() -> None:
+    """What was unlikely before is so at the first impression; of an earlier version's text the lull is not known."""
+    silence, again, older = ClickSilence(), ClickSilence(), ClickSilence()
+    at = lull(silence, learned(silence), 200)
+    assert silence.waits_since_ms is not None and not silence.held
+    text = silence.usual.to_text()
+    again.recall(Usual.from_text(text) or silence.usual)
+    older.recall(Usual.from_text(",".join(text.split(",")[:4])) or silence.usual)
+    for one in (silence, again, older):
+        one.note(Arrived(at, 1, 0))
+    assert (again.impressions, again.waits_since_ms) == (silence.impressions, at)
+    assert (older.impressions, older.waits_since_ms) == (1, None)
+
+
 def test_what_is_known_here_counts_more_than_what_was_left() -> None:
     """Partitions that come later bring what another process knew, perhaps of long ago."""
     silence = ClickSilence()
@@ -186,10 +200,12 @@ def test_what_is_known_here_counts_more_than_what_was_left() -> None:
     assert silence.usual == usual
 
 
-@given(st.integers(0, 2**40), st.floats(0, 1e6), st.integers(0, 2**40), st.booleans())
-def test_what_is_left_for_the_next_survives_as_text(arrivals: int, rate: float, longest: int, held: bool) -> None:
+@given(st.integers(0, 2**40), st.floats(0, 1e6), st.integers(0, 2**40), st.booleans(), st.integers(0, 2**40))
+def test_what_is_left_for_the_next_survives_as_text(
+    arrivals: int, rate: float, longest: int, held: bool, lull: int
+) -> None:
     """The text stands behind the hint, and the hint is read as before."""
-    usual = Usual(arrivals, float(f"{rate:.6g}"), longest, held)
+    usual = Usual(arrivals, float(f"{rate:.6g}"), longest, held, lull, min(lull, longest))
     assert Usual.from_text(usual.to_text()) == usual
     assert Hint.from_text(f"12:a:3:{usual.to_text()}") == Hint.from_text("12:a:3")
 
@@ -201,7 +217,9 @@ def test_no_text_breaks_the_reading(text: str) -> None:
     assert usual is None or (usual.arrivals >= 0 and 0 <= usual.rate < math.inf)
 
 
-@pytest.mark.parametrize("text", ["", "3", "1,2,3", "1,nan,3,1", "-1,1,1,0", "1,inf,3,0", "1,1,-1,0"])
+@pytest.mark.parametrize(
+    "text", ["", "3", "1,2,3", "1,nan,3,1", "-1,1,1,0", "1,inf,3,0", "1,1,-1,0", "1,1,1,0,-1,0", "1,1,1,0,1,1,1"]
+)
 def test_what_is_not_its_own_is_none(text: str) -> None:
     """A hint of an earlier version, with nothing behind it, is one case."""
     assert Usual.from_text(text) is None

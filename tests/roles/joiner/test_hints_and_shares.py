@@ -30,7 +30,7 @@ def test_a_hint_survives_as_text(read_from: int, attempt: int, tick: int) -> Non
 @pytest.mark.parametrize("log_id", ["", "00ff" * 8])
 def test_what_is_kept_names_its_log(log_id: str) -> None:
     """The id stands behind what earlier versions read, and is "" in what they wrote."""
-    kept = Kept(Hint(5, MarkId(7, 3), log_id), "1,2,3", "4,5,6", Remembered(1, -2, 3))
+    kept = Kept(Hint(5, MarkId(7, 3), log_id), "1,2,3", "4,5,6", Remembered(1, -2, 3, 2))
     found = Kept.from_text(kept.to_text())
     assert (found, found.hint and found.hint.log_id) == (kept, log_id)
     before = Kept.from_text(kept.to_text().rpartition(":")[0])

@@ -6,7 +6,7 @@ import numpy as np
 
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
-from stream_learner.roles.joiner.stream_clock import ClockRule, StreamClock, TopicArrivals
+from stream_learner.roles.joiner.stream_clock import ClockRule, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import HALF_PACE, Stream, Ticks
 
 SPEC = JoinSpec(window_ms=30, skew_ms=0, tick_ms=10, dedupe_ms=0)
@@ -32,3 +32,60 @@ def test_what_is_not_known_of_clicks_is_not_remembered_as_no_delay() -> None:
     remembered = clock.to_remember(rule.patience_ms, base)
     assert remembered is not None
     assert (remembered.lag, remembered.extra) == (0, 0)
+
+
+RULE, BASE = ClockRule(grace_ms=2, lateness_ms=50, idle_after_ms=100), 1000
+
+
+def without_clicks(clock: StreamClock, span: range, *, waits_since: int | None = None) -> list[int | None]:
+    """S at each m of a span in which an impression comes every ms, and no click."""
+    found = []
+    for m in span:
+        clock.note_impressions(np.array([BASE + m]), -1, m, BASE, arrived=True)
+        found.append(clock.stream_ms(m, BASE, waits_since=waits_since))
+    return found
+
+
+def silent_clock() -> StreamClock:
+    """At m = 40: a click came every ms up to m = 10, impressions up to now."""
+    clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=0)
+    for m in range(1, 11):
+        without_clicks(clock, range(m, m + 1))
+        clock.note_clicks(np.array([BASE + m]), m, BASE, arrived=True)
+    without_clicks(clock, range(11, 41))
+    return clock
+
+
+def next_owner(clock: StreamClock, m: int) -> StreamClock:
+    remembered = clock.to_remember(m, BASE)
+    assert remembered is not None
+    text = Remembered.from_text(remembered.to_text())
+    return StreamClock(RULE, TopicArrivals.none_yet(RULE), began=m, remembered=text)
+
+
+def test_a_restart_in_a_silence_of_clicks_waits_as_if_there_had_been_none() -> None:
+    """Though impressions go on; by `idle_after`, and without an end where clicks are waited for. Twice in a row."""
+    for waits_since in (None, 41):
+        clock = silent_clock()
+        again = next_owner(next_owner(clock, 40), 40)
+        told = without_clicks(again, range(41, 160), waits_since=waits_since)
+        if waits_since is None:
+            assert told == without_clicks(clock, range(41, 160))
+        assert told[60] == told[0]
+    assert told[-1] == told[0]
+
+
+def test_clicks_that_came_meanwhile_end_the_silence_that_is_remembered() -> None:
+    """Those of a backlog, too; but not the ones that were known before."""
+    again = next_owner(silent_clock(), 40)
+    again.note_clicks(np.array([BASE + 9, BASE + 10]), 41, BASE, arrived=False)
+    before = without_clicks(again, range(41, 43))
+    again.note_clicks(np.array([BASE + 38]), 43, BASE, arrived=False)
+    after = without_clicks(again, range(43, 45))
+    assert before[0] == before[1] and after[0] is not None and before[0] is not None and after[0] > before[0] + 10
+
+
+def test_what_an_earlier_version_remembered_says_nothing_of_clicks() -> None:
+    assert Remembered.from_text("5,-3,900") == Remembered(5, -3, 900, -1)
+    clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=40, remembered=Remembered.from_text("0,0,1018"))
+    assert without_clicks(clock, range(41, 50))[-1] == BASE + 49 - RULE.grace_ms
