@@ -1,7 +1,8 @@
 """`score`: predictions for lines of JSON.
 
 Each line gets a line of JSON, in order, with the version that made the prediction, and the model if an alias is
-followed. For a line that is no event it says why, and scoring goes on. Memory holds one batch.
+followed. For a line that is no event it says why, and scoring goes on. At the end it says of how many events no feature
+was known. Memory holds one batch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
 from stream_learner.errors import ConfigError
@@ -21,6 +23,10 @@ from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.scorer.scorer import Predictions, Scorer
 
 READ_BYTES = 1 << 20
+UNKNOWN = (
+    "No feature of these events has a weight, so their predictions are those of the bias alone. Compare the names of "
+    "their fields with those of `stream-learner inspect fields`."
+)
 
 
 def score(config: Config, events: Path | None, output: Path | None, batch: int) -> None:
@@ -36,9 +42,16 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
         scorer = stack.enter_context(scorer_of(config))
         scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
         startup.over()
+        scored = unknown = 0
         for lines in _batches(source, batch):
-            target.writelines(_answers(scorer.predict_many(lines), with_model=config.scorer.alias is not None))
+            predictions = scorer.predict_many(lines)
+            is_scored = predictions.status == 0
+            scored += int(is_scored.sum())
+            unknown += int((is_scored & (predictions.known_features == 0)).sum())
+            target.writelines(_answers(predictions, with_model=config.scorer.alias is not None))
             target.flush()
+    if unknown:
+        get_logger("score").warning("events_without_known_feature", events=unknown, scored=scored, action=UNKNOWN)
 
 
 def scorer_of(config: Config) -> Scorer:

@@ -47,9 +47,10 @@ class StreamReport:
 
     def __init__(self, metrics: Metrics, log: Logger, brokers: BrokersClock, *, window_s: float) -> None:
         self._metrics, self._brokers = metrics, brokers
-        later = "windows close so much later than they end; nothing is lost by it"
-        self._lags = _Episode(log, "stream_lags", window_s, later)
-        self._delays = _Episode(log, "clicks_lag", window_s, later)
+        later = "windows close so much later than they end"
+        self._lags = _Episode(log, "stream_lags", window_s, f"{later}; nothing is lost by it")
+        mixed = "where it comes and goes, some clicks come at once and others late: those are late, or orphans"
+        self._delays = _Episode(log, "clicks_lag", window_s, f"{later}; {mixed}")
         self._waits = _Episode(
             log,
             "windows_wait",

@@ -39,7 +39,8 @@ ACTION = (
 )
 FIRST_ACTION = (
     "Ask `stream-learner doctor` what does not fit: ids, keys, clocks, numbers without a scale. The model is published "
-    "by itself when it fits. If it is right as it is, `stream-learner gate accept --publication`."
+    "by itself when it fits. Where doctor finds nothing, the fields may say little of clicks. If it is right as it is, "
+    "`stream-learner gate accept --publication`."
 )
 LEAST_S = 1.0
 """A model is judged once a second at most, and so that it takes less than one part in `SHARE` of the time."""
