@@ -266,8 +266,8 @@ class _Run:
         if process is None or since_s(process, READY["joiner"]) is None:  # one that starts could not load the program
             self._later(LOOK_S, partial(self._change_credentials, step))
             return
+        process.limit_files()  # first: a process that is fast would have its new clients already
         self._fleet.change_secret(step.slot)
-        process.limit_files()
         self._later(step.lasts_s, partial(self._give_files_back, step.slot, process))
 
     def _give_files_back(self, slot: str, process: Process) -> None:
