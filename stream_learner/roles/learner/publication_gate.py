@@ -110,9 +110,12 @@ class ModelPublicationGate:
 
     def _missing(self, tick: int, learner: Learner, version: int, *, ends: bool) -> Unearned | None:
         """What the model lacks to be published for the first time, or has lost since."""
-        summary = learner.progress.summary()
-        self._first.note(summary["examples"], Sums.of(summary))
-        found = self._first.missing(summary, ends=ends) if version < 0 else self._first.lost()
+        if version < 0:
+            summary = learner.progress.summary()
+            self._first.note(summary["examples"], Sums.of(summary))
+            found = self._first.missing(summary, ends=ends)
+        else:
+            found = self._first.lost()
         if found is not None or self._lacks:
             self._say(tick, found)
         self._lacks = found is not None
