@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -342,10 +343,14 @@ def test_who_sends_no_message_or_reads_no_answer_is_cut_off(published: Published
         def is_refused() -> bool:
             return client.refusal("ModelInfer", request)[0] == "RESOURCE_EXHAUSTED"
 
+        def is_refused_beside_more_of_them() -> bool:
+            held.enter_context(calls_that_read_nothing(server, "ModelInfer", request, count=4))
+            return is_refused()
+
         silent = client.without_message("ModelInfer")
-        with calls_that_read_nothing(server, "ModelInfer", request, count=4):
-            wait_until(is_refused)
-            wait_until(lambda: not is_refused())
+        with ExitStack() as held:
+            wait_until(is_refused_beside_more_of_them, "calls beside four that read nothing are refused")
+            wait_until(lambda: not is_refused(), "those that read nothing are cut off")
         wait_until(silent.done)
         assert silent.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
