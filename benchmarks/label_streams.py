@@ -108,6 +108,7 @@ def streams(quick: bool) -> list[Stream]:
         Stream("the same, joiner killed meanwhile", _stalled, judged_s=300, killed_s=150),
         Stream("clicks alone 90 s late", _clicks_late),
         Stream("no click for 2 min, then all of them", _clicks_dead),
+        Stream("no click for 2 min, joiner killed meanwhile", _clicks_dead, killed_s=190),
     ]
 
 

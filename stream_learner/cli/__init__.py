@@ -6,6 +6,7 @@ file of its name: `audit_command`, `backfill_command`, `config_commands` and so 
 `rollback`, `alias`, `pause`, `resume`, `pin` and `unpin`. The work itself is in `roles`, `operations`, `evaluate` and
 `demo`; they are imported inside the function of a command, so that `--help` and a wrong option answer at once.
 
+    groups    the order and the groups of commands in `--help`
     options   options that several commands share, and the configuration they lead to
     output    tables, JSON and errors, for terminals and for scripts
     *_view    live pages and progress bars (rich)

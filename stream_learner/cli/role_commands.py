@@ -23,6 +23,7 @@ from stream_learner.cli.diff_command import diff
 from stream_learner.cli.doctor_command import doctor
 from stream_learner.cli.evaluate_command import evaluate
 from stream_learner.cli.gate_commands import gate_app
+from stream_learner.cli.groups import GroupedCommands
 from stream_learner.cli.inspect_commands import inspect_app
 from stream_learner.cli.log_commands import log_app
 from stream_learner.cli.options import (
@@ -42,6 +43,7 @@ from stream_learner.version import __version__
 
 app = typer.Typer(
     name="stream-learner",
+    cls=GroupedCommands,
     help="An online learner for click-through rates that lives on Kafka.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -16,6 +16,7 @@ import yaml
 from stream_learner import errors
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.cli import app, main
+from stream_learner.cli.groups import GROUPS
 from stream_learner.cli.options import load_for_command, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_fields, print_table
 from stream_learner.config import Config
@@ -58,8 +59,10 @@ def test_help_names_every_command(run: Run) -> None:
     """The first thing a newcomer types answers on stdout and ends well."""
     ended = run("--help")
     assert ended.code == 0
-    for command in ("run", "join", "learn", "score", "demo", "config", "topics", "inspect"):
-        assert re.search(rf"^  {command} ", ended.out, re.MULTILINE), command
+    shown = re.findall(r"^  ([a-z][a-z-]*)  +\S", ended.out, re.MULTILINE)
+    assert shown == [name for names in GROUPS.values() for name in names]
+    assert set(shown) == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert ended.out.index("Begin here:") < ended.out.index("Roles:")
 
 
 def test_every_command_and_option_has_a_help_text() -> None:
