@@ -13,8 +13,6 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 LOCKS := requirements
 ARGS ?=
-LOWEST := tests/config tests/cli tests/adapters tests/contract tests/security/test_errors.py \
-	tests/roles/scorer/serve/test_grpc.py tests/roles/scorer/serve/test_protocols.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 UV ?= $(shell command -v uv || echo $(BIN)/uv)
 # bench.lock holds everything; the others are the same versions, fewer: test.lock without what `make bench`
@@ -38,9 +36,9 @@ test-thorough: $(STAMPS)/test ## Run the long tests, those marked `thorough`
 
 test-all: test test-thorough image-test ## Run every test there is (the image's need root and Buildah)
 
-test-lowest: .build/lowest/stamp ## Run the tests of what libraries do, with the lowest versions that pyproject.toml allows
-	@echo "== pytest, lowest versions" && NUMBA_CACHE_DIR=.build/lowest/kernels \
-		.build/lowest/bin/python -m pytest -q -n 4 $(or $(ARGS),$(LOWEST))
+test-lowest: .build/lowest/stamp ## Run what `make test` does but for style, with the lowest versions that pyproject.toml allows
+	@echo "== pytest, lowest versions" && NUMBA_CACHE_DIR=$(CURDIR)/.build/lowest/kernels \
+		.build/lowest/bin/python -m tests.suite newcomer $(ARGS)
 
 test-under-load: $(STAMPS)/test ## Run what `make test` does three times in a row, beside four busy processes
 	@$(BIN)/python -m tests.suite newcomer --load 4 --repeat 3 $(ARGS)
