@@ -185,7 +185,11 @@ class Tree(Section):
         return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
-        """The specification of the features, for `core`. Raises ValueError if settings contradict each other."""
+        """The specification of the features, for `core`, by the newest key rule where none is set.
+
+        Raises ValueError if settings contradict each other.
+        """
+        from stream_learner.core.events.feature_keys import NEWEST_RULE
         from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 
         features = self.features
@@ -200,7 +204,7 @@ class Tree(Section):
             max_features=features.max_features,
             max_value_bytes=features.max_value_bytes,
             categorical=tuple(features.categorical),
-            key_rule=features.key_rule,
+            key_rule=features.key_rule or NEWEST_RULE,
         )
 
     def field_numbers(self) -> FieldNumbers | None:
