@@ -148,6 +148,22 @@ class Tree(Section):
             agree=join.agree,
         )
 
+    def must_keep_ms(self) -> dict[str, int]:
+        """By topic, how much a role reads again when it starts: what retention must hold, and the role's absence too.
+
+        Of the inputs a joiner reads from before its last resume point, as far back as the join's memory reaches: the
+        window, `dedupe` and an eighth of it for impressions; the window, the skew and twice `lateness` for clicks,
+        since one that is ahead of log time stays longer. In a silence windows wait, and with them what is read. The
+        training log is read on.
+        """
+        join = self.join
+        waits_ms = join.idle_after_ms if join.close_idle else 0
+        return {
+            self.input.impressions.topic: join.window_ms + join.dedupe_ms * 9 // 8 + waits_ms,
+            self.input.clicks.topic: join.window_ms + join.skew_ms + 2 * join.lateness_ms + waits_ms,
+            self.examples_topic: 0,
+        }
+
     def event_specs(self) -> tuple[EventSpec, EventSpec]:
         """The fields of impressions and clicks, for `core`. Raises ValueError if settings contradict each other."""
         from stream_learner.core.events.decoders import EventSpec

@@ -105,7 +105,7 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
         told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
         findings += check_usable(side, of_side, most_bad, told)
-        findings += check_retention(side, spec)
+        findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
     return Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],

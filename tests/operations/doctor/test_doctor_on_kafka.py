@@ -131,7 +131,7 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         SITE.with_impressions(configs={"retention.ms": "600000"}),
         "impressions_retention",
         "retention.ms:",
-        ("10 min", "36 min"),
+        ("10 min", "46 min"),
     ),
     "a number without a scale": (
         SITE.with_settings('features.categorical=["imp.slot", "ad.id"]', "features.key_rule=2"),

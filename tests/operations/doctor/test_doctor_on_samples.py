@@ -180,9 +180,27 @@ def test_records_that_are_no_objects(value: bytes | None, name: str, every: int,
     ],
 )
 def test_retention(retention_ms: int | None, found: list[tuple[str, str]]) -> None:
-    """Window and dedupe, 35.6 minutes by default, have to be held, and an hour without a joiner."""
+    """Window, dedupe and idle_after, 45.6 minutes by default, have to be held, and an hour without a joiner."""
     report = report_of(Site(), impressions=lambda one: replace(one, retention=Retention(retention_ms, None)))
     assert names(report) == found
+
+
+@pytest.mark.parametrize(("kept_min", "is_found"), [(30, True), (90, True), (130, False)])
+def test_retention_by_bytes(kept_min: int, is_found: bool) -> None:
+    """By the rate of the sample, of the partition that has the most: an estimate, and so a warning at most."""
+
+    def limited(sample: TopicSample) -> TopicSample:
+        (block,) = sample.blocks
+        times = [record.time_ms for records in block.values() for record in records]
+        most = max(sum(len(r.key or b"") + len(r.value or b"") + 10 for r in records) for records in block.values())
+        kept = most * kept_min * 60_000 // (max(times) - min(times))
+        return replace(sample, retention=Retention(None, kept))
+
+    report = report_of(Site(), impressions=limited)
+    assert names(report) == [("warns", "impressions_retention")] * is_found
+    assert all(
+        "retention.bytes" in one.seen and "the topic's retention.bytes: " in one.change for one in report.findings
+    )
 
 
 def test_no_window_is_proposed_from_a_wrong_clock() -> None:
