@@ -20,7 +20,7 @@ from stream_learner.wording import count_of
 TOGETHER_STOPS, TOGETHER_WARNS = 0.9, 0.99
 NEARLY_ALL = 0.98
 LOOKED_AT = 300
-"""Of so many events the fields are tried as what a partitioner goes by."""
+"""Of about so many events the fields are tried as what a partitioner goes by."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,13 @@ class Keys:
     """How the records of a topic are keyed.
 
     field: the path of the field whose value is the key, None if there is none. partitioner: with the field it goes by,
-    where that is not the key; None if it is none of those known, of the key or of a field. without: the share of
-    records without a key. can_tell: whether there are partitions and records enough for a partitioner.
+    where that is not the key; None if it is none of those known, of the key or of a field, or one partition cannot
+    tell. without: the share of records without a key.
     """
 
     field: str | None
     partitioner: str | None
     without: float
-    can_tell: bool
 
     def __str__(self) -> str:
         key = "no key" if self.without > NEARLY_ALL else f"key {f'`{self.field}`' if self.field else 'in no field'}"
@@ -48,8 +47,7 @@ def keys_of(side: Side) -> Keys:
     keyed = [event for event in events if event.record.key]
     without = 1 - len(keyed) / len(events) if events else 0.0
     fields = (path for path in paths_of(keyed) if len(keyed) >= ENOUGH and _share(keyed, path) >= NEARLY_ALL)
-    can_tell = side.sample.partitions > 1 and len(events) >= ENOUGH
-    return Keys(next(fields, None), _partitioner(side, keyed) if can_tell else None, without, can_tell)
+    return Keys(next(fields, None), _partitioner(side, keyed), without)
 
 
 def _share(events: Sequence[Event], path: str) -> float:
@@ -74,14 +72,15 @@ def _is_key(event: Event, path: str) -> bool:
 
 def _partitioner(side: Side, keyed: Sequence[Event]) -> str | None:
     """The partitioner that nearly all records were placed by, by their keys or by a field; None if none was."""
-    events, partitions = side.events[-LOOKED_AT:], side.sample.partitions
-    hashed = {"": [(event.record.key or b"", event) for event in keyed]}
+    events, partitions = side.some[:: len(side.some) // LOOKED_AT + 1], side.sample.partitions
+    if partitions < 2:
+        return None
+    hashed = {"": [(event.record.key or b"", event) for event in keyed]} if len(keyed) >= ENOUGH else {}
     for path in paths_of(events):
         texts = ((id_text(event.fields.get(path)), event) for event in events)
         found = [(text.encode(), event) for text, event in texts if text is not None]
         if len({value for value, _ in found}) >= ENOUGH:  # fewer values may lie so by chance
             hashed[f" of `{path}`"] = found
-    hashed = {of: found for of, found in hashed.items() if len(found) >= ENOUGH}
     for (of, found), (name, place) in product(hashed.items(), PARTITIONERS.items()):
         placed = sum(place(value, partitions) == event.record.partition for value, event in found)
         if placed >= NEARLY_ALL * len(found):
@@ -116,12 +115,10 @@ def _cause(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tuple[K
             return "no_keys", why, f"the producer of {topic}: the key that the other topic has"
     both = f"{topics[0]}: {keys[0]}; {topics[1]}: {keys[1]}"
     for topic, of in zip(topics, keys, strict=True):
-        if of.can_tell and of.partitioner is None:
+        if of.partitioner is None:
             why = f"no known partitioner ({', '.join(PARTITIONERS)}) puts the keys of {topic}, or a field of it, there"
-            change = (
-                f"the producer of {topic}, which names partitions itself or has a partitioner of its own: leave them "
-            )
-            return "partitions_chosen", f"{why} ({both})", f"{change}to the client, with the other topic's key"
+            change = f"the producer of {topic}, which names partitions itself or has a partitioner of its own: leave"
+            return "partitions_chosen", f"{why} ({both})", f"{change} them to the client, with the other topic's key"
     same = sum(pair.impression.record.key == pair.click.record.key for pair in pairs) / len(pairs)
     if same < NEARLY_ALL:
         example = f"{_key(pairs[-1].impression)} and {_key(pairs[-1].click)}"
