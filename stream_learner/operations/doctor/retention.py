@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from stream_learner.adapters.kafka import Retention
@@ -18,7 +19,8 @@ def check_retention(side: Side, needed_ms: int) -> Iterable[Finding]:
     """Whether an input keeps its records for long enough. needed_ms: as of `Config.must_keep_ms`."""
     retention, topic = side.sample.retention, side.sample.topic
     if retention is not None:
-        yield from too_short(f"{side.name}_retention", topic, retention, needed_ms, bytes_per_ms=_bytes_per_ms(side))
+        last_ms = math.inf if retention.size_bytes is None else _bytes_last_ms(side, retention.size_bytes)
+        yield from too_short(f"{side.name}_retention", topic, retention, needed_ms, bytes_last_ms=last_ms)
         return
     means = f"whether it keeps what a joiner reads again, {span(needed_ms)}, is not known"
     change = "the right DescribeConfigs on the topic (`stream-learner rights`)"
@@ -27,14 +29,16 @@ def check_retention(side: Side, needed_ms: int) -> Iterable[Finding]:
 
 
 def too_short(
-    name: str, topic: str, retention: Retention, needed_ms: int, *, bytes_per_ms: float = 0.0
+    name: str, topic: str, retention: Retention, needed_ms: int, *, bytes_last_ms: float = math.inf
 ) -> Iterable[Finding]:
-    """A topic that keeps too little for what is needed. bytes_per_ms: of its busiest partition, 0 if not known."""
-    limits = [] if retention.ms is None else [(retention.ms, "", f"retention.ms: {needed_ms + DAY_MS} or more")]
-    if retention.size_bytes is not None and bytes_per_ms > 0.0:
-        needed_bytes = round((needed_ms + DAY_MS) * bytes_per_ms)
-        by = f" at the rate of the sample, by its retention.bytes of {retention.size_bytes:,} and without compression"
-        limits.append((int(retention.size_bytes / bytes_per_ms), by, f"retention.bytes: {needed_bytes} or more"))
+    """A topic that keeps too little for what is needed. bytes_last_ms: how long retention.bytes lasts, about."""
+    limits: list[tuple[float, str, str]] = []
+    if retention.ms is not None:
+        limits.append((retention.ms, "", f"retention.ms: {needed_ms + DAY_MS} or more"))
+    if retention.size_bytes is not None and bytes_last_ms < math.inf:
+        needed_bytes = round((needed_ms + DAY_MS) / bytes_last_ms * retention.size_bytes)
+        by = f" by its retention.bytes of {retention.size_bytes:,} at the rate of the sample"
+        limits.append((bytes_last_ms, by, f"retention.bytes: {needed_bytes} or more"))
     kept_ms, by, change = min(limits, default=(needed_ms + DAY_MS, "", ""))
     if kept_ms > needed_ms + ABSENCE_MS:
         return
@@ -45,11 +49,14 @@ def too_short(
     yield Finding("stops" if stops else "warns", name, seen, means, f"the topic's {change}; or a shorter join.window")
 
 
-def _bytes_per_ms(side: Side) -> float:
-    """The rate of the busiest partition by its newest records, 0 where they are too few, or all of one moment."""
-    rates = [0.0]
+def _bytes_last_ms(side: Side, size_bytes: int) -> float:
+    """How long so many bytes of the busiest partition last at the rate of its newest records; as long as what is held
+    goes back at that rate, if that is longer, as where batches are compressed. Infinity where there are too few."""
+    rates = [(0.0, 0.0)]
     for records in side.sample.blocks[0].values():
         took_ms = records[-1].time_ms - records[0].time_ms if len(records) >= ENOUGH else 0
-        sizes = (len(record.key or b"") + len(record.value or b"") + RECORD_BYTES for record in records)
-        rates += [sum(sizes) / took_ms] if took_ms > 0 else []
-    return max(rates)
+        if took_ms > 0:
+            sizes = (len(record.key or b"") + len(record.value or b"") + RECORD_BYTES for record in records)
+            rates.append((sum(sizes) / took_ms, len(records) / took_ms))
+    most_bytes = max(rates)[0]
+    return max(size_bytes / most_bytes, side.sample.held / sum(of for _, of in rates)) if most_bytes else math.inf

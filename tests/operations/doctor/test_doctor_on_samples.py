@@ -185,16 +185,20 @@ def test_retention(retention_ms: int | None, found: list[tuple[str, str]]) -> No
     assert names(report) == found
 
 
-@pytest.mark.parametrize(("kept_min", "is_found"), [(30, True), (90, True), (130, False)])
-def test_retention_by_bytes(kept_min: int, is_found: bool) -> None:
-    """By the rate of the sample, of the partition that has the most: an estimate, and so a warning at most."""
+@pytest.mark.parametrize(
+    ("kept_min", "held_min", "is_found"), [(30, 2, True), (90, 2, True), (130, 2, False), (30, 130, False)]
+)
+def test_retention_by_bytes(kept_min: int, held_min: int, is_found: bool) -> None:
+    """By the rate of the sample, of the partition that has the most: an estimate, and so a warning at most. Where the
+    topic holds more by the same rate, as with compression, that counts."""
 
     def limited(sample: TopicSample) -> TopicSample:
         (block,) = sample.blocks
         times = [record.time_ms for records in block.values() for record in records]
         most = max(sum(len(r.key or b"") + len(r.value or b"") + 10 for r in records) for records in block.values())
         kept = most * kept_min * 60_000 // (max(times) - min(times))
-        return replace(sample, retention=Retention(None, kept))
+        held = sample.held * held_min * 60_000 // (max(times) - min(times))
+        return replace(sample, retention=Retention(None, kept), held=held)
 
     report = report_of(Site(), impressions=limited)
     assert names(report) == [("warns", "impressions_retention")] * is_found
