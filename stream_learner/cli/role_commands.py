@@ -240,10 +240,13 @@ def topics_ensure(
     has more than is asked for, such as a longer retention or more replicas, is shown and left as it is, also with
     --apply. Where something is left to do, the exit code is 25.
     """
-    from stream_learner.operations.topics import ensure_topics
+    from stream_learner.operations.topics import ensure_topics, retention_warnings
 
-    rows = ensure_topics(load_for_command(config, overrides), partitions=partitions, apply=apply, dry_run=dry_run)
+    loaded = load_for_command(config, overrides)
+    rows = ensure_topics(loaded, partitions=partitions, apply=apply, dry_run=dry_run)
     print_table(rows, title="topics", as_json=as_json)
+    for warning in retention_warnings(loaded):
+        typer.echo(f"warning: {warning}", err=True)
     left = [f"{row['topic']} ({row['setting']})" for row in rows if not (row["done"] or row["enough"])]
     if left:
         raise TopicsDiffer(f"not as it should be: {', '.join(left)}")

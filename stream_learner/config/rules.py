@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_learner.config.tree import Tree
-from stream_learner.config.values import format_duration_ms, format_size_bytes
+from stream_learner.config.values import ABSENCE_MS, format_duration_ms, format_size_bytes
 
 if TYPE_CHECKING:
     from stream_learner.core.model.optimizers import Optimizer
@@ -43,6 +43,9 @@ def doubtful(config: Tree) -> Iterator[Problem]:
         lateness = format_duration_ms(join.lateness_ms)
         what = "clicks are kept for longer than they count, and an impression may come after its window and be learned"
         yield "join.window", f"is not longer than join.lateness ({lateness}): {what}"
+    if config.topics.retention_ms <= config.must_keep_ms()[config.examples_topic] + ABSENCE_MS:
+        kept = format_duration_ms(config.topics.retention_ms)
+        yield "topics.retention", f"is {kept}: a role that is away, or held by the gate, for longer cannot go on"
     if join.agree == 1:
         yield "join.agree", "is 1: a single event with a wrong clock closes windows for all others of its partition"
     if join.dedupe_ms == 0:

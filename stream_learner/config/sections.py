@@ -269,12 +269,12 @@ class Features(Section):
             "itself, with all below it; a cross by itself; all other fields together. null for no bound."
         ),
     )
-    key_rule: Annotated[int, counting(1, 3)] = Field(
-        3,
+    key_rule: Annotated[int, counting(1, 3)] | None = Field(
+        None,
         description=(
             "Which texts are hashed. 3: no two features share a text, and a number of kind auto is the category of its "
             "size; 2: a number of kind auto is a feature of that value; 1: also, names stand in the texts as they are. "
-            "A model and its training log keep the rule they began with: set it for those begun before this version. "
+            "null for the rule that the model's training log was made with, 3 for a new model; a model keeps its rule. "
             "Between 1 and 2 only names that are empty, end in `:missing`, or have `=` or a backslash in them differ."
         ),
     )

@@ -148,6 +148,22 @@ class Tree(Section):
             agree=join.agree,
         )
 
+    def must_keep_ms(self) -> dict[str, int]:
+        """By topic, how much a role reads again when it starts: what retention must hold, and the role's absence too.
+
+        Of the inputs a joiner reads from before its last resume point, as far back as the join's memory reaches: the
+        window, `dedupe` and an eighth of it for impressions; the window, the skew and twice `lateness` for clicks,
+        since one that is ahead of log time stays longer. In a silence windows wait, and with them what is read. The
+        training log is read on.
+        """
+        join = self.join
+        waits_ms = join.idle_after_ms if join.close_idle else 0
+        return {
+            self.input.impressions.topic: join.window_ms + join.dedupe_ms * 9 // 8 + waits_ms,
+            self.input.clicks.topic: join.window_ms + join.skew_ms + 2 * join.lateness_ms + waits_ms,
+            self.examples_topic: 0,
+        }
+
     def event_specs(self) -> tuple[EventSpec, EventSpec]:
         """The fields of impressions and clicks, for `core`. Raises ValueError if settings contradict each other."""
         from stream_learner.core.events.decoders import EventSpec
@@ -185,7 +201,11 @@ class Tree(Section):
         return make_loss(**self.learner.loss.given())
 
     def feature_spec(self) -> FeatureSpec:
-        """The specification of the features, for `core`. Raises ValueError if settings contradict each other."""
+        """The specification of the features, for `core`, by the newest key rule where none is set.
+
+        Raises ValueError if settings contradict each other.
+        """
+        from stream_learner.core.events.feature_keys import NEWEST_RULE
         from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 
         features = self.features
@@ -200,7 +220,7 @@ class Tree(Section):
             max_features=features.max_features,
             max_value_bytes=features.max_value_bytes,
             categorical=tuple(features.categorical),
-            key_rule=features.key_rule,
+            key_rule=features.key_rule or NEWEST_RULE,
         )
 
     def field_numbers(self) -> FieldNumbers | None:

@@ -18,6 +18,8 @@ SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+ABSENCE_MS = HOUR_MS
+"""Retention must let a role be away for so long, at least."""
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30

@@ -6,7 +6,7 @@ Nothing is read here but the beginnings of files, for their format and columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ from stream_learner.evaluate.readers import FileReaders, check_key_rule
 from stream_learner.evaluate.request import EvaluationRequest
 from stream_learner.evaluate.vw.model import EngineModel
 from stream_learner.evaluate.vw.trials import compile_engine, vw_trials
+from stream_learner.roles.common.key_rule import with_key_rule
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -48,6 +49,8 @@ class EvaluationPlan:
 
 def make_plan(request: EvaluationRequest, say: Say) -> EvaluationPlan:
     """Make the models, and open the examples. Raises ConfigError, BadInput, and the errors of Kafka."""
+    if request.log and request.config is not None:
+        request = replace(request, config=with_key_rule(request.config))
     tools = vw_trials(request)
     trials = _learner_trials(request) if request.load is None else _loaded(request.load, request)
     key_rule = next((model.key_rule for model in _learners(trials)), _configured_rule(request))
@@ -80,8 +83,8 @@ def _learners(trials: list[Trial]) -> list[LearnerModel]:
 
 
 def _configured_rule(request: EvaluationRequest) -> int:
-    """The key rule of the configuration file; without a file, the newest."""
-    return NEWEST_RULE if request.config is None else request.config.features.key_rule
+    """The key rule of the configuration file; the newest without one."""
+    return (None if request.config is None else request.config.features.key_rule) or NEWEST_RULE
 
 
 def _group(

@@ -127,7 +127,7 @@ class FileReaders:
         table, config = self._request.table, self._request.config
         if config is not None:
             check_key_rule(self._key_rule, config)
-        spec = FeatureSpec(key_rule=self._key_rule) if config is None else config.feature_spec()
+        spec = replace(FeatureSpec() if config is None else config.feature_spec(), key_rule=self._key_rule)
         weight, ignore = table.weight, []
         if config is not None and self.format == "json":
             event = config.event_specs()[0]
@@ -156,7 +156,7 @@ class FileReaders:
 
 def check_key_rule(rule: int, config: Config) -> None:
     """Raise ConfigError if a loaded model has keys of another rule than the configuration's."""
-    if rule != config.features.key_rule:
+    if config.features.key_rule not in (None, rule):
         raise ConfigError(
             f"the model was saved with key rule {rule}, features.key_rule is {config.features.key_rule}",
             action=f"Set features.key_rule to {rule}, or leave --load out.",

@@ -47,6 +47,7 @@ from stream_learner.errors import (
     StreamLearnerError,
     TopicRecreated,
 )
+from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.joiner.log_origin import LogOrigin
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
@@ -139,7 +140,7 @@ def begin_anew(config: Config, request: BeginAnewRequest) -> dict[str, Any]:
     and all have to begin anew, JoinersRun, LogTrimmed if the log holds no mark to go on from, DamagedLog, NotFound,
     BrokerUnreachable.
     """
-    return _BeginAnew(config, request).run()
+    return _BeginAnew(with_key_rule(config), request).run()
 
 
 def overtaken(report: dict[str, Any]) -> JoinersRun | None:

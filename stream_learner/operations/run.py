@@ -54,38 +54,39 @@ def run(config: Config, *, wait: bool = True) -> None:
 
     wait: whether to wait for brokers if none answers at the start; if not, raises BrokerUnreachable or RetryLater.
     """
-    _serve(config, {"joiner": _joiner(), "learner": _learner()}, wait)
+    _serve(config, {"joiner": _joiner, "learner": _learner}, wait)
 
 
 def join(config: Config, *, leave: bool = False, wait: bool = True) -> None:
     """Run a joiner until a signal. leave: whether it gives its partitions away when it stops. wait: see `run`."""
-    _serve(config, {"joiner": _joiner(leave=leave)}, wait)
+    _serve(config, {"joiner": partial(_joiner, leave=leave)}, wait)
 
 
 def learn(config: Config, *, standby: bool = False, wait: bool = True) -> None:
     """Run the learner until a signal. standby: whether it only follows until it holds the lease. wait: see `run`."""
-    _serve(config, {"learner": _learner(standby=standby)}, wait)
+    _serve(config, {"learner": partial(_learner, standby=standby)}, wait)
 
 
 def _joiner(*, leave: bool = False) -> MakeRole:
-    def make(config: Config, metrics: Metrics) -> Role:
-        from stream_learner.roles.joiner.role import JoinerRole
+    from stream_learner.roles.joiner.role import JoinerRole
 
-        return JoinerRole(config, metrics, leave=leave)
-
-    return make
+    return partial(JoinerRole, leave=leave)
 
 
 def _learner(*, standby: bool = False) -> MakeRole:
-    def make(config: Config, metrics: Metrics) -> Role:
-        from stream_learner.roles.learner.role import LearnerRole
+    from stream_learner.roles.learner.role import LearnerRole
 
-        return LearnerRole(config, metrics, standby=standby)
-
-    return make
+    return partial(LearnerRole, standby=standby)
 
 
-def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
+def _on_its_log(make: MakeRole, config: Config, metrics: Metrics) -> Role:
+    """A role with the key rule of the log. Raises what `with_key_rule` raises."""
+    from stream_learner.roles.common.key_rule import with_key_rule
+
+    return make(with_key_rule(config), metrics)
+
+
+def _serve(config: Config, wanted: dict[str, Callable[[], MakeRole]], wait: bool) -> None:
     """Run roles until a signal, in the steps above."""
     learns = "learner" in wanted
     if learns and config.learner.memory_bytes is not None:
@@ -102,9 +103,9 @@ def _serve(config: Config, wanted: dict[str, MakeRole], wait: bool) -> None:
         # Step 1: answer.
         _answer(config, metrics, roles, heartbeats, stack)
         # Step 2: import and load.
-        makers = [partial(make, config, metrics) for make in wanted.values()]
+        makers = {name: partial(_on_its_log, load(), config, metrics) for name, load in wanted.items()}
         stopping = Stopping()
-        made = [RoleAwaitingBrokers(make, metrics, stopping) if wait else make() for make in makers]
+        made = [RoleAwaitingBrokers(name, make, metrics, stopping) if wait else make() for name, make in makers.items()]
         from stream_learner.roles.common.compile import load_kernels
 
         load_kernels(wanted, [config.optimizer()] if learns else [])
@@ -149,14 +150,13 @@ class RoleAwaitingBrokers:
     A role that could not be opened is closed, and a new one is made in its place: no role is opened twice.
     """
 
-    def __init__(self, make: Callable[[], Role], metrics: Metrics, stopping: Stopping) -> None:
+    def __init__(self, name: str, make: Callable[[], Role], metrics: Metrics, stopping: Stopping) -> None:
         """stopping: ends the waiting when the process is told to stop."""
         self._make = make
         self._metrics = metrics
-        self._role = make()
-        self._is_open = False
+        self._role: Role | None = None
         self._stopping = stopping
-        self.name = self._role.name
+        self.name = name
         self._outage = BrokerOutage(get_logger(self.name), "waiting_for_brokers", "brokers_answer")
 
     @property
@@ -164,35 +164,39 @@ class RoleAwaitingBrokers:
         """The reason why the role does not do its part yet, "" if it does."""
         if self._outage.since_s is not None:
             return f"the {self.name} waits for brokers: none answers"
-        return self._role.why_not_ready
+        role = self._role
+        return f"the {self.name} asks for its training log" if role is None else role.why_not_ready
 
     def open(self) -> None:
         """Open the role as soon as brokers answer. Raises what the role raises, except RetryLater."""
-        while not self._is_open and not self._stopping.is_set():
+        while self._role is None and not self._stopping.is_set():
             try:
+                self._role = self._make()
                 self._role.open()
-                self._is_open = True
                 self._outage.answered(time.monotonic())
             except RetryLater as error:
                 self._outage.report(str(error))
                 self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
-                self._role.close()
+                self.close()
+                self._role = None
                 self._stopping.wait(AGAIN_S)
-                self._role = self._make()
 
     def turn(self) -> bool:
         """Take a turn of the role."""
+        assert self._role is not None
         return self._role.turn()
 
     def rest(self) -> None:
         """Rest as the role does."""
+        assert self._role is not None
         rest(self._role, self._stopping)
 
     def finish(self) -> None:
         """Finish the role, if it was opened before it was told to stop."""
-        if self._is_open:
+        if self._role is not None:
             self._role.finish()
 
     def close(self) -> None:
-        """Close the role."""
-        self._role.close()
+        """Close the role, if there is one."""
+        if self._role is not None:
+            self._role.close()

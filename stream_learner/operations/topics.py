@@ -7,11 +7,14 @@ what never hurts, such as retention: that is reported, and neither a failure nor
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from stream_learner.adapters.kafka import Admin, Difference, KafkaSettings, TopicInfo, TopicPlan
+from stream_learner.adapters.kafka import Admin, Difference, KafkaSettings, Retention, TopicInfo, TopicPlan
 from stream_learner.config import Config
-from stream_learner.errors import PartitionCountsDiffer, TopicMissing
+from stream_learner.errors import NotAuthorised, PartitionCountsDiffer, TopicMissing
+from stream_learner.operations.doctor.findings import Finding
+from stream_learner.operations.doctor.retention import too_short
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Limit of a record in the model's own topics; `join.record_bytes` and pages stay well below it."""
@@ -85,6 +88,17 @@ def ensure_topics(
     differences += admin.ensure(plans(config, count), create=not dry_run, change=apply and not dry_run)
     differences += _ensure_control(admin, control_plan(config), create=not dry_run, change=apply and not dry_run)
     return [_row(difference) for difference in differences]
+
+
+def retention_warnings(config: Config) -> list[str]:
+    """What is to be said of topics that keep less than roles read again. One that may not be asked for is left out."""
+    admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
+    found: list[Finding] = []
+    for topic, needed_ms in config.must_keep_ms().items():
+        with suppress(NotAuthorised):
+            for info in admin.describe([topic], with_configs=True).values():
+                found += too_short("retention", topic, Retention.of(info.configs), needed_ms)
+    return [f"{one.seen}: {one.means}; change {one.change}" for one in found]
 
 
 def _ensure_control(admin: Admin, plan: TopicPlan, *, create: bool, change: bool) -> list[Difference]:

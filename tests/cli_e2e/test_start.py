@@ -66,7 +66,8 @@ def asks_brokers(command: Command) -> bool:
 def has_kernels(world: World) -> bool:
     """Whether a joiner or learner lacks something else than its kernels."""
     found = page(world, "/readyz")
-    return found is not None and (" has not joined its group" in found[1] or " has not loaded its state" in found[1])
+    said = ("asks for its training log", "has not joined its group", "has not loaded its state")
+    return found is not None and any(reason in found[1] for reason in said)
 
 
 def said(command: Command | Ended, event: str) -> int:

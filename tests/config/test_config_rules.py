@@ -134,6 +134,11 @@ def test_settings_that_do_not_go_together_are_refused(
         ),
         (("join.lateness=30m",), ("join.lateness=29m",), "join.window: is not longer than join.lateness (30m)"),
         (("join.dedupe=29m", "join.window=30m"), ("join.dedupe=30m",), "join.dedupe: is shorter than join.window"),
+        (
+            ("topics.retention=1h", "join.window=20m"),
+            ("topics.retention=61m", "join.window=20m"),
+            "topics.retention: is 1h: a role that is away",
+        ),
         (("join.agree=1",), ("join.agree=2",), "join.agree: is 1: a single event with a wrong clock"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

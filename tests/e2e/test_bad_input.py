@@ -110,13 +110,15 @@ def test_a_dead_record_too_long_for_a_letter_is_cut_and_says_so(make_site: MakeS
     """The tick that counts it is made all the same."""
     site = make_site(scenario("plain", 1))
     site.append(site.impressions, 0, b"x" * (10 << 20))
+    site.append(site.impressions, 0, b'{"id":"x","price":1e400}')
     site.produce()
     with running(site.joiner()):
         wait_until(site.closed, "every partition closed")
-    ((_, _, value, headers),) = list(site.records(site.config.dead_letters_topic, 0))
+    (_, _, value, headers), (_, _, _, beyond) = list(site.records(site.config.dead_letters_topic, 0))
     assert value == b"x" * (8 << 20)
     assert dict(headers)["value_bytes"] == b"%d" % (10 << 20)
-    assert balance_of(site).impressions.dead == 1
+    assert dict(beyond)["reason"] == b"a number is beyond float64"
+    assert balance_of(site).impressions.dead == 2
 
 
 def test_a_dead_letter_topic_that_takes_no_letters_stops_the_joiner(make_site: MakeSite) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewTopic
 from structlog.testing import capture_logs
 
 from stream_learner.cli import main
+from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -20,6 +21,7 @@ from stream_learner.errors import (
     TopicMissing,
     TopicRecreated,
 )
+from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.learner.role import LearnerRole
 from tests import waiting
@@ -193,13 +195,18 @@ def test_the_state_of_another_model_is_refused(joined: Site, make_site: MakeSite
 
 def test_a_model_keeps_the_rule_of_its_keys(make_site: MakeSite) -> None:
     """What was made by an earlier rule is not gone on with by the newest: joiner and learner name the rule to set, and
-    go on with it. A model of rule 1 says nothing of it, as none did before there was another.
+    go on with it. Where none is set it is found: by the log, or by the model record where the features are others now.
+    A model of rule 1 says nothing of it, as none did before there was another.
     """
     joined = make_site(scenario("plain", 2))
+    assert with_key_rule(joined.config).features.key_rule == NEWEST_RULE
     old = joined.changed(features={"key_rule": 1})
     joined.produce(0, 0.5)
     with running(joined.joiner(old)):
         wait_until(lambda: all(log.marks for log in joined.logs()), "marks in every partition")
+    assert with_key_rule(joined.config).features.key_rule == 1
+    others = joined.changed(features={"exclude": ["hour"]})
+    assert with_key_rule(others).features.key_rule == NEWEST_RULE
 
     def published() -> LastPublication:
         return read_last_publication(joined.settings, joined.admin.offsets, old.snapshots_topic, old.snapshots.shards)
@@ -213,7 +220,11 @@ def test_a_model_keeps_the_rule_of_its_keys(make_site: MakeSite) -> None:
     assert "published with key rule 1, features.key_rule is 3" in str(error)
     error = failure_of(joined.joiner(), InputsChanged)
     assert "was made with features.key_rule 1" in str(error) and "Set features.key_rule to 1" in error.action
-    with running(joined.joiner(old), joined.learner(old)):
+    assert with_key_rule(others).features.key_rule == 1
+    explicit = joined.changed(features={"key_rule": 2})
+    assert with_key_rule(explicit) is explicit
+    found = with_key_rule(joined.config)
+    with running(joined.joiner(found), joined.learner(found)):
         joined.produce(0.5, 1)
         wait_until(lambda: published().complete_up_to > first.complete_up_to, "the next version")
 

@@ -60,7 +60,7 @@ class FakeRole:
 
 
 def patient(site: Site, metrics: Metrics | None = None) -> RoleAwaitingBrokers:
-    return RoleAwaitingBrokers(site.make, metrics or Metrics("m"), site.stopping)  # type: ignore[arg-type]
+    return RoleAwaitingBrokers("joiner", site.make, metrics or Metrics("m"), site.stopping)  # type: ignore[arg-type]
 
 
 def test_it_makes_another_role_until_one_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_it_is_not_ready_while_it_waits_and_stops_when_told_to(monkeypatch: pyte
     finally:
         site.stopping.set()
         thread.join()
-    assert site.did == [(1, "open"), (1, "close"), (2, "close")]
+    assert site.did == [(1, "open"), (1, "close")]
 
 
 @dataclass

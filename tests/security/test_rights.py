@@ -20,12 +20,14 @@ from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
 from stream_learner.core.control.records import LogDecision
+from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.core.gate.decisions import Decision
 from stream_learner.core.gate.gate import Gate, Predict, Verdict
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotAuthorised
 from stream_learner.operations.rights import ROLES, Right, commands, rights_of
 from stream_learner.operations.topics import control_plan, ensure_topics
+from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.learner import model
 from stream_learner.roles.learner.role import LearnerRole
@@ -35,7 +37,7 @@ from tests.kafka_broker.broker import delete_topics
 from tests.scenarios import scenario
 from tests.security.broker import Secured
 from tests.security.page import PAGE
-from tests.security.roles import Roles
+from tests.security.roles import Roles, allow_role
 from tests.waiting import patience
 
 MINIMAL = PAGE.parents[1] / "configs" / "minimal.yaml"
@@ -100,6 +102,20 @@ def test_a_role_stops_without_any_one_of_its_rights(role: str, site: Site, roles
         if not right.without:
             with without(secured, right, rights, role):
                 assert_names(failure_of(getattr(roles, role)(), NotAuthorised), role, right)
+
+
+def test_the_rule_of_a_log_is_found_by_a_roles_own_rights(make_site: MakeSite, secured: Secured) -> None:
+    """By the log, which both may read. A joiner may not read the model record, which counts where no mark tells."""
+    site = make_site(scenario("plain", 1))
+    site.produce(0, 0.5)
+    with running(site.joiner(site.changed(features={"key_rule": 1}))):
+        wait_until(lambda: site.logs()[0].marks, "a mark")
+    roles = Roles(site, lambda user: secured.options("PLAIN", user))
+    for role in ("joiner", "learner"):
+        secured.forbid_all()
+        allow_role(secured, site.config, role)
+        assert with_key_rule(roles.config(role)).features.key_rule == 1
+        assert with_key_rule(roles.config(role, features={"exclude": ["x"]})).features.key_rule == NEWEST_RULE
 
 
 def test_a_joiner_without_the_right_to_an_inputs_retention_goes_on_and_says_so(

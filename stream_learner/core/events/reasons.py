@@ -46,6 +46,8 @@ _TEXTS = {
     Reason.BAD_VALUE: "the value is not a number between 0 and 1",
     Reason.NOT_FINITE: "a feature's value is not finite",
 }
+BEYOND_FLOAT64 = "a number is beyond float64"
+"""The words for NOT_JSON where `reference.beyond_float64` says so."""
 
 
 class Refused(Exception):

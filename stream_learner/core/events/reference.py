@@ -17,6 +17,7 @@ is a time before 1970 or after the year 9999.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from bisect import bisect_right
@@ -148,6 +149,24 @@ def parse_event(raw: bytes, max_event_bytes: int) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise Refused(Reason.NOT_OBJECT)
     return event
+
+
+def beyond_float64(raw: bytes) -> bool:
+    """Whether bytes are no event only because a number in them is beyond float64, which JSON itself allows.
+
+    >>> beyond_float64(b'{"a": -1e400}'), beyond_float64(b'{"a": 1e400'), beyond_float64(b'{"a": NaN}')
+    (True, False, False)
+    """
+    numbers: list[float] = []
+
+    def number(text: str) -> None:
+        numbers.append(float(text))
+
+    try:
+        json.loads(raw, parse_float=number, parse_int=number, parse_constant=orjson.loads)
+    except (ValueError, RecursionError):
+        return False
+    return any(map(math.isinf, numbers))
 
 
 def walk(event: dict[str, Any], enter: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from stream_learner.core.events.decoders import BatchDecoder, Columns
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.reference import beyond_float64
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.evaluate.formats.base import Fault, Parsed
@@ -84,7 +85,7 @@ class JsonLines:
         """The fault of a line, with its column where that is known, else column 1."""
         reason = Reason(status)
         if reason is Reason.NOT_JSON:
-            return Fault(number, _not_json_at(line), "JSON")
+            return Fault(number, _not_json_at(line), "numbers within float64" if beyond_float64(line) else "JSON")
         if reason is Reason.TOO_MANY_FEATURES:
             return Fault(number, 1, f"at most {self._spec.max_features:,} features")
         if reason is Reason.VALUE_TOO_LONG:

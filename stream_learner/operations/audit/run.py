@@ -38,6 +38,7 @@ from stream_learner.operations.audit.mark_checks import MarkChecks, Sums
 from stream_learner.operations.audit.positives import check_positives
 from stream_learner.operations.audit.request import AuditedPartition, AuditRequest
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
+from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.inputs import BadShare, InputPlan
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
@@ -90,7 +91,7 @@ def audit(config: Config, request: AuditRequest, show: Show = lambda status: Non
 
     Raises TopicMissing, NotFound for a partition that does not exist, BrokerUnreachable, NotAuthorised.
     """
-    return _Audit(config, request, show).run()
+    return _Audit(with_key_rule(config), request, show).run()
 
 
 class _Audit:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 
 from stream_learner.adapters.http.thread import TelemetryServer
@@ -37,6 +38,7 @@ from stream_learner.operations.backfill.result import Counts, Result, balance_of
 from stream_learner.operations.backfill.source import await_leaders, first_time_ms, subsets_of, warn_of_late_beginning
 from stream_learner.operations.topics import ensure_topics, plans
 from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_role, wall_clock_ms
 from stream_learner.roles.joiner.report import PartitionView
 from stream_learner.roles.joiner.role import JoinerRole
@@ -55,7 +57,7 @@ class Backfill:
     """One run of a backfill. Use as a context manager; `run` once."""
 
     def __init__(self, plan: BackfillPlan) -> None:
-        self._plan = plan
+        self._plan = plan = replace(plan, models=tuple(with_key_rule(one, plan.source) for one in plan.models))
         self._began_s = self._scan_said_s = time.monotonic()
         self._log = get_logger("backfill")
         self._settings = KafkaSettings(plan.main.kafka_options(), group=plan.main.group)

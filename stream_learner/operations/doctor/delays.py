@@ -9,10 +9,12 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.operations.doctor.events import Side
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, percent, quantile
 from stream_learner.operations.doctor.ids import Pair
-from stream_learner.operations.doctor.times import Clock, span
+from stream_learner.operations.doctor.times import Clock, span, zone_of
 from stream_learner.wording import count_of
 
 COVERED_STOPS, COVERED_WARNS = 0.5, 0.95
+LEAST_GAP_MS = 10 * MINUTE_MS
+"""Clocks that are closer are told by the delays that they make."""
 ROUND_MS = (
     *(n * SECOND_MS for n in (1, 2, 5, 10, 15, 20, 30, 45)),
     *(n * MINUTE_MS for n in (1, 2, 5, 10, 15, 20, 30, 45)),
@@ -40,6 +42,36 @@ def delays_ms(pairs: Iterable[Pair], clocks: tuple[Clock, Clock]) -> list[float]
     """click - impression of the pairs with both times, in ascending order."""
     times = ((clocks[0].of(pair.impression), clocks[1].of(pair.click)) for pair in pairs)
     return sorted(click - impression for impression, click in times if click is not None and impression is not None)
+
+
+def clock_gap_ms(pairs: Iterable[Pair], clocks: tuple[Clock, Clock]) -> float | None:
+    """By how much more impressions lie behind their records than their clicks do, the median; None where no clock is
+    wrong: where the gap is small, or not the same in nearly all pairs, or their records are as far apart themselves.
+    """
+    timed = [(clocks[0].lag_of(i), clocks[1].lag_of(c), c.record.time_ms - i.record.time_ms) for i, c in pairs]
+    gaps = sorted(of_i - of_c for of_i, of_c, _ in timed if of_i is not None and of_c is not None)
+    if len(gaps) < ENOUGH:
+        return None
+    low, gap, high = (quantile(gaps, share) for share in (0.05, 0.5, 0.95))
+    apart = abs(quantile(sorted(records for _, _, records in timed), 0.5))
+    return gap if abs(gap) > max(LEAST_GAP_MS, 10 * (high - low), 2 * apart) else None
+
+
+def check_clocks(
+    gap_ms: float, impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], delays: Sequence[float], spec: JoinSpec
+) -> Iterable[Finding]:
+    """gap_ms: as of `clock_gap_ms`. delays: as of `delays_ms`."""
+    lags = [
+        (-quantile(clock.ahead_ms(side.events), 0.5), clock.path or "the timestamp", side.sample.topic)
+        for clock, side in zip(clocks, (impressions, clicks), strict=True)
+    ]
+    each = (f"`{path}` of {topic} lies {span(lag)} before its record's timestamp" for lag, path, topic in lags)
+    _, _, wrong = max(lags, key=lambda one: abs(one[0]))
+    outside = sum(not -spec.skew_ms <= delay <= spec.window_ms for delay in delays) / len(delays)
+    seen = f"{', and '.join(each)}: so clicks come {span(quantile([*delays], 0.5))} after their impressions"
+    means = f"a click counts for an impression by their times, and so {percent(outside)} of them do not count"
+    change = f"the clock or the zone of the producer of {wrong}{zone_of(gap_ms)}; not join.window"
+    yield Finding("stops" if outside > COVERED_STOPS else "warns", "clocks_differ", seen, means, change)
 
 
 def in_words(delays: Sequence[float]) -> str:

@@ -12,7 +12,7 @@ import orjson
 
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason, Refused
-from stream_learner.core.events.reference import parse_event, read_event, walk
+from stream_learner.core.events.reference import beyond_float64, parse_event, read_event, walk
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, Severity, percent
 from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.wording import count_of
@@ -20,10 +20,12 @@ from stream_learner.wording import count_of
 Name = Literal["impressions", "clicks"]
 OBJECT = "JSON objects"
 NULL, FRAMED, NO_OBJECT, TEXT, BINARY = "null", "framed by a schema registry", "other JSON", "text", "binary"
-_WORDS = {NULL: "null", FRAMED: "framed", NO_OBJECT: "no_object", TEXT: "text", BINARY: "binary"}
+BEYOND = "JSON with a number beyond float64"
+_WORDS = {NULL: "null", FRAMED: "framed", NO_OBJECT: "no_object", TEXT: "text", BINARY: "binary", BEYOND: "beyond"}
 _MEANS = {
     NULL: "a null value has no event; it is a delete marker of a compacted topic",
     FRAMED: "the producers use a schema registry's serializer (Avro, Protobuf, JSON Schema); only plain JSON is read",
+    BEYOND: "a number as 1e400 has no value here, nor in most programs, and its event is a dead letter",
 }
 _CHANGE = {
     NULL: "nothing in the configuration: stop the producer of nulls, or raise join.max_bad_share",
@@ -98,7 +100,7 @@ def _parsed(value: bytes | None) -> tuple[str, dict[str, Any] | None]:
     try:
         found = orjson.loads(value)
     except (ValueError, RecursionError):
-        return (TEXT if _is_text(value) else BINARY), None
+        return (BEYOND if beyond_float64(value) else TEXT if _is_text(value) else BINARY), None
     if not isinstance(found, dict):
         return NO_OBJECT, None
     fields: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stream_learner.core.events.decoders import EventSpec
 from stream_learner.operations.doctor.events import Event, Side, paths_of, severity_of, values_of
-from stream_learner.operations.doctor.findings import ENOUGH, Finding, shown
+from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, shown
 from stream_learner.operations.doctor.times import Clock
 from stream_learner.wording import count_of
 
@@ -119,6 +119,9 @@ def _check_path(side: Side, path: str, right: str, max_bad_share: float) -> Find
         there = ", ".join(f"`{name}`" for name, _ in paths_of(events).most_common(12))
         seen = f"{len(values):,} of {len(events):,} events of {side.sample.topic} have a `{path}`; they have {there}"
         change = f"{side.setting('id')}: {right}"
+        if right == path:
+            change = "the producer: an id in every event; or join.max_bad_share above "
+            change += f"{percent(1 - usable / len(events))}, where events without one may be left out"
     return Finding("stops", f"{side.name}_id", seen, "an event without an id is a dead letter", change)
 
 
@@ -147,17 +150,18 @@ def check_matches(
     clocks: tuple[Clock, Clock],
     window_ms: int,
 ) -> Iterable[Finding]:
-    """Whether the clicks whose impression must be in the sample find it."""
-    if len(pairs) >= max(MATCHED_WARNS * len(clicks.events), ENOUGH):
+    """Whether the clicks whose impression must be in the sample find it; those without an id are told elsewhere."""
+    events = [event for event in clicks.events if id_text(event.fields.get(ids.clicks)) is not None]
+    if len(pairs) >= max(MATCHED_WARNS * len(events), ENOUGH):
         return
-    expected = _expected(impressions, clicks, clocks, window_ms)
+    expected = _expected(impressions, events, clocks, window_ms)
     matched = {id(pair.click) for pair in pairs}
     lost = [event for event in expected if id(event) not in matched]
     if len(expected) < ENOUGH:
         yield Finding(
             "tells" if pairs else "warns",
             "matches_unknown",
-            f"{len(pairs):,} of {count_of(len(clicks.events), 'click')} of the sample find their impression in it; it "
+            f"{len(pairs):,} of {count_of(len(events), 'click')} of the sample find their impression in it; it "
             f"has {len(impressions.events):,} of {count_of(impressions.sample.held, 'impression')}",
             "whether all clicks find their impressions cannot be said from this sample",
             "look again with a larger --records, or once there are more",
@@ -176,7 +180,7 @@ def check_matches(
         )
 
 
-def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], window_ms: int) -> list[Event]:
+def _expected(impressions: Side, clicks: Iterable[Event], clocks: tuple[Clock, Clock], window_ms: int) -> list[Event]:
     """The clicks whose impressions, if they are no longer than a window before them, lie in a block of the sample."""
     whole, spans = impressions.sample.whole, []
     for block in impressions.blocks:
@@ -186,7 +190,7 @@ def _expected(impressions: Side, clicks: Side, clocks: tuple[Clock, Clock], wind
             spans.append((min(t[0] for t in times), max(t[-1] for t in times)))
         elif times:
             spans.append((max(t[0] for t in times) + window_ms, min(t[-1] for t in times)))
-    timed = ((clocks[1].of(event), event) for event in clicks.events)
+    timed = ((clocks[1].of(event), event) for event in clicks)
     return [event for time, event in timed if time is not None and any(begin <= time <= end for begin, end in spans)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from stream_learner.operations.doctor.events import Event, Side, paths_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, shown
@@ -18,14 +19,17 @@ from stream_learner.wording import count_of
 
 TOGETHER_STOPS, TOGETHER_WARNS = 0.9, 0.99
 NEARLY_ALL = 0.98
+LOOKED_AT = 300
+"""Of about so many events the fields are tried as what a partitioner goes by."""
 
 
 @dataclass(frozen=True)
 class Keys:
     """How the records of a topic are keyed.
 
-    field: the path of the field whose value is the key, None if there is none. partitioner: None if it is none of those
-    known, or one partition cannot tell. without: the share of records without a key.
+    field: the path of the field whose value is the key, None if there is none. partitioner: with the field it goes by,
+    where that is not the key; None if it is none of those known, of the key or of a field, or one partition cannot
+    tell. without: the share of records without a key.
     """
 
     field: str | None
@@ -33,10 +37,8 @@ class Keys:
     without: float
 
     def __str__(self) -> str:
-        if self.without > NEARLY_ALL:
-            return "no key"
-        by = self.partitioner or "by no partitioner that is known"
-        return f"key {f'`{self.field}`' if self.field else 'in no field'}, placed {by}"
+        key = "no key" if self.without > NEARLY_ALL else f"key {f'`{self.field}`' if self.field else 'in no field'}"
+        return f"{key}, placed {self.partitioner or 'by no known partitioner of the key or a field'}"
 
 
 def keys_of(side: Side) -> Keys:
@@ -44,10 +46,8 @@ def keys_of(side: Side) -> Keys:
     events = side.some
     keyed = [event for event in events if event.record.key]
     without = 1 - len(keyed) / len(events) if events else 0.0
-    if len(keyed) < ENOUGH:
-        return Keys(None, None, without)
-    fields = (path for path in paths_of(keyed) if _share(keyed, path) >= NEARLY_ALL)
-    return Keys(next(fields, None), _partitioner(keyed, side.sample.partitions), without)
+    fields = (path for path in paths_of(keyed) if len(keyed) >= ENOUGH and _share(keyed, path) >= NEARLY_ALL)
+    return Keys(next(fields, None), _partitioner(side, keyed), without)
 
 
 def _share(events: Sequence[Event], path: str) -> float:
@@ -70,14 +70,21 @@ def _is_key(event: Event, path: str) -> bool:
     )
 
 
-def _partitioner(events: Sequence[Event], partitions: int) -> str | None:
-    """The partitioner that nearly all records were placed by; None if none was, or one partition cannot tell."""
+def _partitioner(side: Side, keyed: Sequence[Event]) -> str | None:
+    """The partitioner that nearly all records were placed by, by their keys or by a field; None if none was."""
+    events, partitions = side.some[:: len(side.some) // LOOKED_AT + 1], side.sample.partitions
     if partitions < 2:
         return None
-    for name, place in PARTITIONERS.items():
-        placed = sum(place(event.record.key or b"", partitions) == event.record.partition for event in events)
-        if placed >= NEARLY_ALL * len(events):
-            return name
+    hashed = {"": [(event.record.key or b"", event) for event in keyed]} if len(keyed) >= ENOUGH else {}
+    for path in paths_of(events):
+        texts = ((id_text(event.fields.get(path)), event) for event in events)
+        found = [(text.encode(), event) for text, event in texts if text is not None]
+        if len({value for value, _ in found}) >= ENOUGH:  # fewer values may lie so by chance
+            hashed[f" of `{path}`"] = found
+    for (of, found), (name, place) in product(hashed.items(), PARTITIONERS.items()):
+        placed = sum(place(value, partitions) == event.record.partition for value, event in found)
+        if placed >= NEARLY_ALL * len(found):
+            return name + of
     return None
 
 
@@ -103,10 +110,15 @@ def _cause(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tuple[K
     """The name of the finding, the evidence, and what to change."""
     topics = impressions.sample.topic, clicks.sample.topic
     for topic, of in zip(topics, keys, strict=True):
-        if of.without > 1 - TOGETHER_STOPS:
+        if of.without > 1 - TOGETHER_STOPS and of.partitioner is None:
             why = f"{percent(of.without)} of the records of {topic} have no key"
             return "no_keys", why, f"the producer of {topic}: the key that the other topic has"
     both = f"{topics[0]}: {keys[0]}; {topics[1]}: {keys[1]}"
+    for topic, of in zip(topics, keys, strict=True):
+        if of.partitioner is None:
+            why = f"no known partitioner ({', '.join(PARTITIONERS)}) puts the keys of {topic}, or a field of it, there"
+            change = f"the producer of {topic}, which names partitions itself or has a partitioner of its own: leave"
+            return "partitions_chosen", f"{why} ({both})", f"{change} them to the client, with the other topic's key"
     same = sum(pair.impression.record.key == pair.click.record.key for pair in pairs) / len(pairs)
     if same < NEARLY_ALL:
         example = f"{_key(pairs[-1].impression)} and {_key(pairs[-1].click)}"

@@ -1,33 +1,62 @@
-"""Retention: whether the inputs keep what a joiner reads when it begins at its last resume point."""
+"""Retention: whether a topic keeps what a role reads when it starts; for `doctor`, and for `topics ensure`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from stream_learner.config.values import DAY_MS, HOUR_MS
-from stream_learner.core.join.spec import JoinSpec
+from stream_learner.adapters.kafka import Retention
+from stream_learner.config.values import ABSENCE_MS, DAY_MS
 from stream_learner.operations.doctor.events import Side
-from stream_learner.operations.doctor.findings import Finding
+from stream_learner.operations.doctor.findings import ENOUGH, Finding
 from stream_learner.operations.doctor.times import span
-from stream_learner.roles.joiner.resume_age import memory_ms
 
-ABSENCE_MS = HOUR_MS
-"""A joiner may be away for so long, at least."""
+RECORD_BYTES = 10
+"""About what a record takes in a log besides key and value."""
 
 
-def check_retention(side: Side, spec: JoinSpec) -> Iterable[Finding]:
-    """Whether a topic keeps its records for long enough, by the formula that the joiner goes by."""
-    retention, needed_ms = side.sample.retention, memory_ms(spec)[side.name == "clicks"]
-    topic, needed = side.sample.topic, span(needed_ms)
-    if retention is None:
-        means = f"whether it keeps what a joiner reads again, {needed}, is not known"
-        change = "the right DescribeConfigs on the topic (`stream-learner rights`)"
-        seen = f"the settings of {topic} may not be asked for"
-        yield Finding("tells", f"{side.name}_retention_unknown", seen, means, change)
-    elif retention.ms is not None and retention.ms <= needed_ms + ABSENCE_MS:
-        stops = retention.ms <= needed_ms
-        seen = f"{topic} keeps {span(retention.ms)}; a joiner that starts reads {needed} again (window, lateness, …)"
-        away = "started again" if stops else f"away for {span(retention.ms - needed_ms)}"
-        means = f"a joiner that is {away} finds its records gone, and stops"
-        change = f"the topic's retention.ms: {needed_ms + DAY_MS} or more; or a shorter join.window or join.lateness"
-        yield Finding("stops" if stops else "warns", f"{side.name}_retention", seen, means, change)
+def check_retention(side: Side, needed_ms: int) -> Iterable[Finding]:
+    """Whether an input keeps its records for long enough. needed_ms: as of `Config.must_keep_ms`."""
+    retention, topic = side.sample.retention, side.sample.topic
+    if retention is not None:
+        last_ms = math.inf if retention.size_bytes is None else _bytes_last_ms(side, retention.size_bytes)
+        yield from too_short(f"{side.name}_retention", topic, retention, needed_ms, bytes_last_ms=last_ms)
+        return
+    means = f"whether it keeps what a joiner reads again, {span(needed_ms)}, is not known"
+    change = "the right DescribeConfigs on the topic (`stream-learner rights`)"
+    seen = f"the settings of {topic} may not be asked for"
+    yield Finding("tells", f"{side.name}_retention_unknown", seen, means, change)
+
+
+def too_short(
+    name: str, topic: str, retention: Retention, needed_ms: int, *, bytes_last_ms: float = math.inf
+) -> Iterable[Finding]:
+    """A topic that keeps too little for what is needed. bytes_last_ms: how long retention.bytes lasts, about."""
+    limits: list[tuple[float, str, str]] = []
+    if retention.ms is not None:
+        limits.append((retention.ms, "", f"retention.ms: {needed_ms + DAY_MS} or more"))
+    if retention.size_bytes is not None and bytes_last_ms < math.inf:
+        needed_bytes = round((needed_ms + DAY_MS) / bytes_last_ms * retention.size_bytes)
+        by = f" by its retention.bytes of {retention.size_bytes:,} at the rate of the sample"
+        limits.append((bytes_last_ms, by, f"retention.bytes: {needed_bytes} or more"))
+    kept_ms, by, change = min(limits, default=(needed_ms + DAY_MS, "", ""))
+    if kept_ms > needed_ms + ABSENCE_MS:
+        return
+    stops = kept_ms <= needed_ms and not by  # what the rate tells is an estimate
+    seen = f"{topic} keeps {span(kept_ms)}{by}; {span(needed_ms)} are read again at a start (window, lateness, …)"
+    away = "started again" if kept_ms <= needed_ms else f"away for {span(kept_ms - needed_ms)}"
+    means = f"a role that is {away} finds its records gone, and stops"
+    yield Finding("stops" if stops else "warns", name, seen, means, f"the topic's {change}; or a shorter join.window")
+
+
+def _bytes_last_ms(side: Side, size_bytes: int) -> float:
+    """How long so many bytes of the busiest partition last at the rate of its newest records; as long as what is held
+    goes back at that rate, if that is longer, as where batches are compressed. Infinity where there are too few."""
+    rates = [(0.0, 0.0)]
+    for records in side.sample.blocks[0].values():
+        took_ms = records[-1].time_ms - records[0].time_ms if len(records) >= ENOUGH else 0
+        if took_ms > 0:
+            sizes = (len(record.key or b"") + len(record.value or b"") + RECORD_BYTES for record in records)
+            rates.append((sum(sizes) / took_ms, len(records) / took_ms))
+    most_bytes = max(rates)[0]
+    return max(size_bytes / most_bytes, side.sample.held / sum(of for _, of in rates)) if most_bytes else math.inf

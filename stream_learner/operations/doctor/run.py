@@ -9,7 +9,14 @@ from typing import Any
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
-from stream_learner.operations.doctor.delays import check_delays, check_disorder, delays_ms, disorder_ms
+from stream_learner.operations.doctor.delays import (
+    check_clocks,
+    check_delays,
+    check_disorder,
+    clock_gap_ms,
+    delays_ms,
+    disorder_ms,
+)
 from stream_learner.operations.doctor.events import Side, check_forms, check_usable, side_of
 from stream_learner.operations.doctor.fields import check_fields, fields_of, leaks
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
@@ -18,7 +25,8 @@ from stream_learner.operations.doctor.keys import check_keys, keys_of
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
-from stream_learner.operations.doctor.times import Clock, check_times, moment, time_fields
+from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields
+from stream_learner.roles.common.key_rule import with_key_rule
 
 Configured = Callable[[Sequence[str]], Config]
 """Makes a configuration with further settings, as `--set` takes them."""
@@ -45,7 +53,7 @@ class Report:
 
 def doctor(config: Config, limits: Limits, show: Show) -> Report:
     """Look at the topics of a configuration. Raises what `read_samples` raises."""
-    return examine(config, *_sides(config, limits, show))
+    return examine(with_key_rule(config), *_sides(config, limits, show))
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
@@ -84,7 +92,8 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
     keys = keys_of(impressions), keys_of(clicks)
     findings += check_keys(impressions, clicks, pairs, keys)
     if not any(finding.name.endswith("time_ahead") for finding in findings):
-        findings += check_delays(delays, spec)
+        gap = clock_gap_ms(pairs, clocks)
+        findings += check_delays(delays, spec) if gap is None else check_clocks(gap, *sides, clocks, delays, spec)
     findings += check_disorder(impressions, clocks[0], spec)
 
     plan = specs[0].impression_plan(config.feature_spec())
@@ -96,7 +105,7 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
         told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
         findings += check_usable(side, of_side, most_bad, told)
-        findings += check_retention(side, spec)
+        findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
     return Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
@@ -130,7 +139,8 @@ def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal
     clocks = Clock(specs[0].time, specs[0].time_unit), Clock(specs[1].time, specs[1].time_unit)
     pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
     both = zip((impressions, clicks), clocks, strict=True)
-    proposal.add_join(delays_ms(pairs, clocks), max(disorder_ms(side, clock) for side, clock in both))
+    right = clocks if clock_gap_ms(pairs, clocks) is None else (OF_RECORDS, OF_RECORDS)
+    proposal.add_join(delays_ms(pairs, right), max(disorder_ms(side, clock) for side, clock in both))
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
     features = [one for one in fields_of(impressions) if plan.of(one.path).feature]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -38,10 +39,17 @@ class Clock:
             return event.record.time_ms if event.record.time_ms >= 0 else None
         return time_of(event.fields.get(self.path), self.unit)
 
+    def lag_of(self, event: Event) -> int | None:
+        """Record timestamp - time of an event, None where one is missing."""
+        time = self.of(event)
+        return None if time is None or event.record.time_ms < 0 else event.record.time_ms - time
+
     def ahead_ms(self, events: Iterable[Event]) -> list[int]:
         """time - record timestamp of the events that have both, in ascending order."""
-        of_events = ((self.of(event), event.record.time_ms) for event in events)
-        return sorted(time - record for time, record in of_events if time is not None and record >= 0)
+        return sorted(-lag for event in events if (lag := self.lag_of(event)) is not None)
+
+
+OF_RECORDS = Clock(None, "ms")
 
 
 def time_of(value: Any, unit: str) -> int | None:
@@ -74,13 +82,29 @@ def span(value_ms: float) -> str:
     return f"{int(value_ms / SECOND_MS)} s" if abs(value_ms) >= SECOND_MS else f"{int(value_ms)} ms"
 
 
+def units_of(values: Iterable[Any]) -> Counter[str]:
+    """How many values are times of this century in each unit; none is one in two of them."""
+    return Counter(unit for value in values for unit in UNITS if FROM_MS <= (time_of(value, unit) or 0) <= UNTIL_MS)
+
+
 def unit_of(values: Sequence[Any]) -> str | None:
-    """The unit in which nearly all values are times of this century; None if there is none."""
-    for unit in UNITS:
-        times = [time for value in values if (time := time_of(value, unit)) is not None]
-        if values and sum(FROM_MS <= time <= UNTIL_MS for time in times) >= 0.95 * len(values):
-            return unit
-    return None
+    """The unit in which nearly all values are times of this century, `auto` if they are in several; None without any.
+
+    >>> unit_of([1_793_000_000] * 9), unit_of([1_793_000_000, 1_793_000_000_000]), unit_of([7])
+    ('s', 'auto', None)
+    """
+    units = units_of(values)
+    if not values or units.total() < 0.95 * len(values):
+        return None
+    unit, count = units.most_common(1)[0]
+    return unit if count >= 0.95 * len(values) else "auto"
+
+
+def zone_of(behind_ms: float) -> str:
+    """The words for a clock that is whole hours off; "" for another."""
+    hours = round(behind_ms / HOUR_MS)
+    is_zone = hours and abs(behind_ms - hours * HOUR_MS) < 5 * MINUTE_MS
+    return f"; {abs(hours)} h is what a local time without its zone gives" if is_zone else ""
 
 
 def time_fields(side: Side) -> list[Clock]:
@@ -121,6 +145,9 @@ def check_times(side: Side, spec: EventSpec, max_bad_share: float) -> tuple[Cloc
     values = values_of(events, spec.time) if spec.time else []
     if spec.time is None or len(values) < len(events) * (1 - max_bad_share):
         return _other_field(side, configured, other, len(values))
+    units = {unit: n for unit, n in units_of(values).items() if n > WORTH_A_WORD * len(values)}
+    if spec.time_unit != "auto" and len(units) > 1:
+        return _several_units(side, configured, values, units, max_bad_share)
     readable = sum(time_of(value, spec.time_unit) is not None for value in values)
     ahead = configured.ahead_ms(events)
     if readable < len(values) * (1 - max_bad_share) or (ahead and abs(quantile(ahead, 0.5)) > YEAR_MS):
@@ -128,17 +155,30 @@ def check_times(side: Side, spec: EventSpec, max_bad_share: float) -> tuple[Cloc
     return configured, [*_check_ahead(side, configured, ahead, spec.max_skew_ms, max_bad_share)]
 
 
+def _several_units(
+    side: Side, configured: Clock, values: Sequence[Any], units: Mapping[str, int], max_bad_share: float
+) -> tuple[Clock, list[Finding]]:
+    """Some events have their time in one unit, others in another."""
+    examples = {unit: next(value for value in values if units_of([value])[unit]) for unit in units}
+    parts = (f"{percent(n / len(values))} in {unit}, such as {shown(examples[unit])}" for unit, n in units.items())
+    seen = f"the values of `{configured.path}` of {side.sample.topic} are in several units: {', '.join(parts)}"
+    means = f"read as {configured.unit}, the others are at times that cannot be, and are never joined"
+    change = f"{side.setting('time_unit')}: auto, which tells them by their size; or the producers: one unit"
+    severity = severity_of(1 - units.get(configured.unit, 0) / len(values), max_bad_share)
+    return Clock(configured.path, "auto"), [Finding(severity, f"{side.name}_time_units", seen, means, change)]
+
+
 def _other_field(side: Side, configured: Clock, other: Clock | None, there: int) -> tuple[Clock, list[Finding]]:
     """The field that is configured is not there, or none is, and the records' timestamps are not the events' times."""
     setting, topic = side.setting("time"), side.sample.topic
     change = f"{setting}: null takes the records' timestamps"
-    if other is not None:
+    if other is not None and other.path != configured.path:
         change = f"{setting}: {other.path}, with {setting}_unit: {other.unit}"
     if configured.path is not None:
         seen = f"{there:,} of {len(side.events):,} events of {topic} have a `{configured.path}`"
         means = "an event without its time is a dead letter"
         missing = Finding("stops", f"{side.name}_time_missing", seen, means, change)
-        return other or Clock(None, configured.unit), [missing]
+        return other or OF_RECORDS, [missing]
     if other is None or abs(other.lag_ms) <= 2 * MINUTE_MS:
         return configured, []
     seen = f"{setting} is not set, and `{other.path}` of {topic} lies {span(other.lag_ms)} before its record's time"
@@ -163,7 +203,7 @@ def _wrong_unit(side: Side, configured: Clock, values: Sequence[Any]) -> tuple[C
         return configured, [Finding("warns", f"{side.name}_time_far", seen, means, change)]
     means = "an event without a time that can be read is a dead letter; there is no unit for nanoseconds"
     change = f"{side.setting('time')}: another field, or null for the records' timestamps"
-    return Clock(None, configured.unit), [Finding("stops", f"{side.name}_time_unreadable", seen, means, change)]
+    return OF_RECORDS, [Finding("stops", f"{side.name}_time_unreadable", seen, means, change)]
 
 
 def _check_ahead(
@@ -174,12 +214,10 @@ def _check_ahead(
     if share <= WORTH_A_WORD:
         return
     median_ms = quantile([*ahead], 0.5)
-    hours = round(median_ms / HOUR_MS)
-    zone = hours and abs(median_ms - hours * HOUR_MS) < 5 * MINUTE_MS
     seen = f"{percent(share)} of the events of {side.sample.topic} have a `{clock.path}` more than join.max_skew "
     seen += (
         f"({format_duration_ms(max_skew_ms)}) ahead of their records' timestamps; the median is {span(median_ms)} ahead"
     )
-    means = "they would be dead letters" + (f"; {hours} h is what a local time without its zone gives" if zone else "")
+    means = f"they would be dead letters{zone_of(median_ms)}"
     change = "the clock or the zone of the producer; join.max_skew, if the timestamps of the records are what is wrong"
     yield Finding(severity_of(share, max_bad_share), f"{side.name}_time_ahead", seen, means, change)

@@ -17,7 +17,8 @@ import numpy as np
 from stream_learner.adapters.kafka import End, KafkaSettings, PartitionReader, RawBatch, Reader, TopicAndPartition
 from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions
 from stream_learner.core.events.field_counts import FieldCounts
-from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason
+from stream_learner.core.events.reference import beyond_float64
 from stream_learner.core.join.state import JoinState
 from stream_learner.errors import RetryLater, TooManyBadRecords
 from stream_learner.roles.common.lifecycle import monotonic_ms
@@ -335,8 +336,9 @@ class Inputs:
         new = _first_at(batch.offsets, letters.begin[topic])
         for i in (status[new:].nonzero()[0] + new).tolist():
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
-            reason = Reason(status[i]).text
-            letters.add(DeadLetter(topic, self._partition, offset, time_ms, batch.values[i], reason))
+            value, reason = batch.values[i], Reason(status[i])
+            text = BEYOND_FLOAT64 if reason is Reason.NOT_JSON and beyond_float64(value or b"") else reason.text
+            letters.add(DeadLetter(topic, self._partition, offset, time_ms, value, text))
         try:
             self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:])
         except TooManyBadRecords as error:

@@ -297,9 +297,7 @@ class JoinerRole:
             ),
             record_bytes=example_record_bytes(sizes, log.name, config),
             letter_bytes=sizes.fitting(config.dead_letters_topic, MAX_LETTER_BYTES, "of a dead letter"),
-            resume_within_s=resume_within_s(
-                admin, config.join_spec(), log.name, impressions.name, clicks.name, self._log
-            ),
+            resume_within_s=resume_within_s(admin, config.must_keep_ms(), log.name, self._log),
             log=self._log,
             until_tick=self._until_tick,
             unusable=self._unusable,

@@ -318,7 +318,7 @@ def _check_key_rule(config: Config, last: LastPublication) -> None:
     """
     if last.model is None or not last.model.content["metrics"].get("examples", 1):
         return
-    found, configured = last.model.content["features"].get("key_rule", FIRST_RULE), config.features.key_rule
+    found, configured = last.model.content["features"].get("key_rule", FIRST_RULE), config.feature_spec().key_rule
     if found != configured:
         raise ConfigError(
             f"{config.snapshots_topic} was published with key rule {found}, features.key_rule is {configured}",

@@ -45,6 +45,8 @@ FIRST_ACTION = (
 LEAST_S = 1.0
 """A model is judged once a second at most, and so that it takes less than one part in `SHARE` of the time."""
 SHARE = 50.0
+TOLD_EVERY_S = 10.0
+"""Other figures of a bound that was told are told so often, since each time is a record in the control topic."""
 
 Predictions = list["NDArray[np.float64]"]
 
@@ -70,7 +72,7 @@ class ModelPublicationGate:
         self._tick_ms = tick_ms
         self._gate = PublicationGate(tick_ms=tick_ms)
         self._first = first
-        self._again_at_s = float("-inf")
+        self._again_at_s = self._tell_at_s = float("-inf")
         self._said, self._said_wrong = "", False
         self._since_tick, self._lacks = -1, False
         self._judged: tuple[int, Sums, Predictions] | None = None
@@ -79,7 +81,7 @@ class ModelPublicationGate:
         self.trouble = ""
         """Why the model is not published, "" if this does not hold it."""
         self.holding: HeldPublication | None = None
-        """The same with the bound and the tick since when, in the figures as of when that bound was found first."""
+        """The same with the bound and the tick since when, in figures of `TOLD_EVERY_S` ago at most."""
 
     def count(self, mark: Mark) -> None:
         """Take in the counts of the next accepted mark of its partition."""
@@ -178,8 +180,9 @@ class ModelPublicationGate:
             self.trouble, self.holding = "", None
         else:
             self.trouble = f"publication held since tick {self._since_tick}: {found.message}"
-            if self.holding is None or found.bound != self._said:
+            if self.holding is None or found.bound != self._said or self._clock_s() >= self._tell_at_s:
                 self.holding = HeldPublication(self._since_tick, found.bound, found.message)
+                self._tell_at_s = self._clock_s() + TOLD_EVERY_S
         self._said, self._said_wrong = "" if found is None else found.bound, is_wrong
 
     def _is_accepted(self, version: int) -> bool:

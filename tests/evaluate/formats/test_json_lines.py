@@ -114,6 +114,7 @@ def test_damaged_lines_are_faults_and_change_no_other() -> None:
     ("line", "column", "expected"),
     [
         (b'{"label":1,"a":}', 16, "JSON"),
+        (b'{"label":1,"a":1e400}', 1, "numbers within float64"),
         ('{"é":"é", x}'.encode(), 13, "JSON"),
         (b'{"a":"\xff"}', 7, "JSON"),
         (b"[1]", 1, "a JSON object"),

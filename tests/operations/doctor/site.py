@@ -103,7 +103,7 @@ Write = Callable[[Happened], Mapping[str, Any] | bytes | None]
 @dataclass(frozen=True)
 class Topic:
     """How a topic is written. partitioner: of librdkafka. delay_ms: record timestamp - time of the event. configs: of
-    the topic."""
+    the topic. partition: that the producer names, -1 for none."""
 
     write: Write
     key: Callable[[Happened], bytes | None] = by_id
@@ -111,6 +111,7 @@ class Topic:
     partitions: int = 4
     delay_ms: int = 50
     configs: Mapping[str, str] = field(default_factory=dict)
+    partition: Callable[[Happened], int] = lambda one: -1
 
     def value(self, one: Happened) -> bytes | None:
         """The record's value."""
@@ -190,5 +191,6 @@ def produce(bootstrap: str, names: tuple[str, str], site: Site, end_ms: int) -> 
     for name, topic, events in zip(names, (site.impressions, site.clicks), happened(end_ms), strict=True):
         producer = Producer({"bootstrap.servers": bootstrap, "partitioner": topic.partitioner, "linger.ms": 5})
         for one in events:
-            producer.produce(name, topic.value(one), topic.key(one), timestamp=one.time_ms + topic.delay_ms)
+            at_ms, partition = one.time_ms + topic.delay_ms, topic.partition(one)
+            producer.produce(name, topic.value(one), topic.key(one), timestamp=at_ms, partition=partition)
         assert producer.flush(patience()) == 0

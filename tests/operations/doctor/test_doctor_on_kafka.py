@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.conftest import MakeTopic
 from tests.operations.doctor import site as sites
 from tests.operations.doctor.site import Happened, Site, by_user, click, configuration, impression, iso, produce
 
-MONTH_MS = 30 * 86_400_000
+MONTH_MS, HOUR_MS = 30 * 86_400_000, 3_600_000
 SITE = Site()
 
 
@@ -130,7 +131,7 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         SITE.with_impressions(configs={"retention.ms": "600000"}),
         "impressions_retention",
         "retention.ms:",
-        ("10 min", "36 min"),
+        ("10 min", "46 min"),
     ),
     "a number without a scale": (
         SITE.with_settings('features.categorical=["imp.slot", "ad.id"]', "features.key_rule=2"),
@@ -149,6 +150,46 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         "clocks_differ",
         "join.skew",
         ("before their impression",),
+    ),
+    "a clock three hours behind": (
+        SITE.with_impressions(write=lambda one: changed(impression(one), ts=iso(one.time_ms - 3 * HOUR_MS))),
+        "clocks_differ",
+        "the clock or the zone of the producer of impressions",
+        ("`ts` of impressions", "lies 3 h before its record's timestamp", "lies 50 ms before", "100 % of them"),
+    ),
+    "seconds and milliseconds in one topic": (
+        SITE.with_clicks(
+            write=lambda one: changed(click(one), at=one.time_ms / (1000 if one.number % 10 < 3 else 1))
+        ).with_settings('input.clicks.time_unit="ms"'),
+        "clicks_time_units",
+        "input.clicks.time_unit: auto",
+        ("in several units", "in s, such as 17", "in ms, such as 17"),
+    ),
+    "partitions that the producer names": (
+        SITE.with_clicks(partition=lambda one: one.number % 4),
+        "partitions_chosen",
+        "which names partitions itself or has a partitioner of its own",
+        ("no known partitioner", "by no known partitioner of the key or a field"),
+    ),
+    "partitions by another field than the key": (
+        SITE.with_clicks(partition=lambda one: zlib.crc32(by_user(one)) % 4),
+        "partitioners_differ",
+        "partitioner",
+        ("placed CRC32 (librdkafka's default) of `user.id`",),
+    ),
+    "a third of the ids is null": (
+        SITE.with_clicks(
+            write=lambda one: changed(click(one), ref={"impression_id": one.id if one.number % 3 else None})
+        ),
+        "clicks_id",
+        "the producer: an id in every event; or join.max_bad_share above 3",
+        ("`ref.impression_id`",),
+    ),
+    "a third of the times is null": (
+        SITE.with_clicks(write=lambda one: changed(click(one), at=one.time_ms / 1000 if one.number % 3 else None)),
+        "clicks_time_missing",
+        "input.clicks.time: null",
+        ("have a `at`",),
     ),
     "times of records, not of events": (
         SITE.with_impressions(delay_ms=MONTH_MS).with_settings("input.impressions.time=null"),

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 import stream_learner.operations.doctor as package
 from stream_learner.adapters.kafka import Retention
+from stream_learner.config import load_config
 from stream_learner.operations.doctor.delays import lateness_ms
 from stream_learner.operations.doctor.events import side_of
 from stream_learner.operations.doctor.findings import quantile
-from stream_learner.operations.doctor.run import Report, examine
+from stream_learner.operations.doctor.run import Report, examine, propose
 from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.operations.doctor.times import time_fields, unit_of
 from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression, iso, samples
@@ -154,6 +155,7 @@ def test_empty_topics_are_told() -> None:
     ("value", "name"),
     [
         (b"[1, 2]", "impressions_no_object"),
+        (b'{"p": 1e400}', "impressions_beyond"),
         (b"a,b,c", "impressions_text"),
         (b"\x9f\x01\x02", "impressions_binary"),
         (b"\0\0\0\0\x09{}", "impressions_framed"),
@@ -178,9 +180,42 @@ def test_records_that_are_no_objects(value: bytes | None, name: str, every: int,
     ],
 )
 def test_retention(retention_ms: int | None, found: list[tuple[str, str]]) -> None:
-    """Window and dedupe, 35.6 minutes by default, have to be held, and an hour without a joiner."""
+    """Window, dedupe and idle_after, 45.6 minutes by default, have to be held, and an hour without a joiner."""
     report = report_of(Site(), impressions=lambda one: replace(one, retention=Retention(retention_ms, None)))
     assert names(report) == found
+
+
+@pytest.mark.parametrize(
+    ("kept_min", "held_min", "is_found"), [(30, 2, True), (90, 2, True), (130, 2, False), (30, 130, False)]
+)
+def test_retention_by_bytes(kept_min: int, held_min: int, is_found: bool) -> None:
+    """By the rate of the sample, of the partition that has the most: an estimate, and so a warning at most. Where the
+    topic holds more by the same rate, as with compression, that counts."""
+
+    def limited(sample: TopicSample) -> TopicSample:
+        (block,) = sample.blocks
+        times = [record.time_ms for records in block.values() for record in records]
+        most = max(sum(len(r.key or b"") + len(r.value or b"") + 10 for r in records) for records in block.values())
+        kept = most * kept_min * 60_000 // (max(times) - min(times))
+        held = sample.held * held_min * 60_000 // (max(times) - min(times))
+        return replace(sample, retention=Retention(None, kept), held=held)
+
+    report = report_of(Site(), impressions=limited)
+    assert names(report) == [("warns", "impressions_retention")] * is_found
+    assert all(
+        "retention.bytes" in one.seen and "the topic's retention.bytes: " in one.change for one in report.findings
+    )
+
+
+def test_no_window_is_proposed_from_a_wrong_clock() -> None:
+    """Impressions are three hours behind: the window is of the delays between records, and the clock is told."""
+    site = Site().with_impressions(write=lambda one: {**impression(one), "ts": iso(one.time_ms - 10_800_000)})
+    sides = [side_of(*one) for one in zip(("impressions", "clicks"), samples(site), strict=True)]  # type: ignore[arg-type]
+    topics = [f"input.{side.name}.topic={side.name}" for side in sides]
+    least = ["model=ctr", "kafka.bootstrap.servers=localhost:1", *topics]
+    proposal = propose(lambda overrides: load_config(None, overrides=[*least, *overrides]), *sides)
+    assert proposal.settings["join.window"] == "15s"
+    assert names(report_of(site.with_settings('join.window="6h"'))) == [("warns", "clocks_differ")]
 
 
 def test_what_may_not_be_asked_for_is_told() -> None:
@@ -291,7 +326,9 @@ def test_every_finding_is_on_its_page() -> None:
         "no_object",
         "text",
         "binary",
+        "beyond",
         "time_ahead",
+        "time_units",
     }
     assert len(found) > 20
     assert [name for name in sorted(found) if f"`{name}`" not in PAGE] == []

@@ -20,7 +20,7 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
-from stream_learner.roles.learner.publication_gate import ModelPublicationGate
+from stream_learner.roles.learner.publication_gate import TOLD_EVERY_S, ModelPublicationGate
 from tests.cli_e2e.scraped import values_of
 from tests.core.gate.log_ticks import record
 from tests.core.gate.published_world import HOUR, POISONS, TICK_MS, World
@@ -308,6 +308,19 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
     ]
     assert "doctor" in logged[1]["action"]
     assert (gate.trouble, held(metrics)) == ("", 0.0)
+
+
+def test_what_a_first_version_lacks_is_told_as_it_is_now(judge: Judge) -> None:
+    """On `/readyz` at once; in the control topic, where each word is a record, at most every `TOLD_EVERY_S`."""
+    clock = Clock()
+    gate, told = gate_of("hold", clock=clock, needed=NEEDED), []
+    for tick in range(1, 7):
+        gate.lets(tick, learned(4, examples=100 * tick), -1, ends=False)
+        assert gate.trouble.endswith(f"{100 * tick} of 1,000 examples")
+        assert gate.holding is not None and gate.holding.tick == 1
+        told.append(gate.holding.reason.split()[3])
+        clock.now_s += TOLD_EVERY_S / 3
+    assert told == ["100", "100", "100", "400", "400", "400"]
 
 
 def test_a_first_version_is_published_by_an_operators_word(judge: Judge) -> None:
