@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from stream_learner.adapters.http.gate import SlowAnswers
-from stream_learner.adapters.http.server import CutConnections
+from stream_learner.adapters.prediction_server import CutConnections
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from stream_learner.adapters.http.models import ServedModels
-from stream_learner.adapters.http.server import PredictionServer
 from stream_learner.adapters.http.thread import TelemetryServer
+from stream_learner.adapters.prediction_server import PredictionServer
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics, merged

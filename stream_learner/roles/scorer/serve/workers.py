@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from urllib.error import URLError
 
-from stream_learner.adapters.http.server import listen_for_predictions
 from stream_learner.adapters.http.thread import TelemetryServer
+from stream_learner.adapters.prediction_server import listen_for_predictions
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics, merged

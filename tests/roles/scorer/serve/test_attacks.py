@@ -146,7 +146,7 @@ def test_who_holds_all_connections_loses_them_to_whoever_asks(
     published: Published, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     """The one that has been waited for longest is closed first."""
-    monkeypatch.setattr("stream_learner.adapters.http.server.allow_connections", lambda wanted: 20)
+    monkeypatch.setattr("stream_learner.adapters.prediction_server.allow_connections", lambda wanted: 20)
     with (
         serving(config_of(published.world, request_timeout="1m")) as server,
         clients_of(server, 60, sent.replace(b"NAME", server.model.encode())) as clients,

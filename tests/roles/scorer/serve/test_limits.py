@@ -111,7 +111,7 @@ def test_where_too_many_are_connected_the_longest_idle_go(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many idle connections are closed as there are too many, also if all come at once."""
-    monkeypatch.setattr("stream_learner.adapters.http.server.allow_connections", lambda wanted: 5)
+    monkeypatch.setattr("stream_learner.adapters.prediction_server.allow_connections", lambda wanted: 5)
     server = Server(config_of(published.world, keep_alive="1m"))
     clients = [connect(server) for _ in range(60)]
     server.start()

@@ -1,4 +1,5 @@
-"""The server of predictions: a socket, an event loop in a thread of its own, and a stop that loses no request.
+"""The server of predictions, over HTTP and, where a port is set, gRPC: a socket, an event loop in a thread of its own,
+and a stop that loses no request.
 
 It leaves the process's signals alone, and closes no connection that waits for an answer.
 """
