@@ -26,7 +26,9 @@ from stream_learner.config import Config, load_config
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.lifecycle import IDLE_S, looking_for_garbage_seldom
 from stream_learner.roles.joiner.inputs import READ_RECORDS
+from stream_learner.roles.joiner.loop import JoinerLoop
 from stream_learner.roles.joiner.role import MOST_FETCHED_CLICKS_BYTES, MOST_FETCHED_IMPRESSIONS_BYTES, JoinerRole
+from stream_learner.roles.learner.loop import LearnerLoop
 from stream_learner.roles.learner.role import LearnerRole
 
 PATIENCE_S = 300.0
@@ -41,7 +43,7 @@ class Client:
         self._topics = config.input.impressions.topic, config.input.clicks.topic
         self._readers: list[SharedReader] = []
 
-    def open(self) -> None:
+    def open(self) -> Client:
         """Begin every partition of both topics."""
         shown, clicked = self._topics
         bounds = {shown: MOST_FETCHED_IMPRESSIONS_BYTES, clicked: MOST_FETCHED_CLICKS_BYTES}
@@ -49,6 +51,7 @@ class Client:
         pools = ReaderPools(partitions, bounds, packed=True)
         for partition in range(partitions):
             self._readers += [pools.open(self._settings, topic, partition, 0) for topic in self._topics]
+        return self
 
     def turn(self) -> bool:
         """Read once from every partition; whether anything came."""
@@ -80,23 +83,22 @@ def main() -> None:
     load_kernels(["joiner", "learner"])
     metrics = Metrics(config.model)
     with looking_for_garbage_seldom():
-        role: JoinerRole | LearnerRole | Client
         if role_name == "read":
-            role = client = Client(config)
-            figures = _timed(client, lambda: client.impressions, lambda: True, wanted, counters)
+            client = Client(config)
+            opened, figures = _timed(client, lambda: client.impressions, lambda: True, wanted, counters)
         elif role_name == "join":
-            role = joiner = JoinerRole(config, metrics)
-            figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted, counters)
+            joiner = JoinerRole(config, metrics)
+            opened, figures = _timed(joiner, lambda: _joined(joiner), lambda: bool(joiner.partitions), wanted, counters)
             figures["partitions"] = len(joiner.partitions)
         else:
-            role = learner = LearnerRole(config, metrics)
-            figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted, counters)
+            learner = LearnerRole(config, metrics)
+            opened, figures = _timed(learner, lambda: learner.learner.examples, lambda: True, wanted, counters)
             found = learner.learner.progress.summary()
             figures |= {name: found[name] for name in ("examples", "positives", "log_loss")}
         print(json.dumps(figures), flush=True)
         if "stay" in sys.argv[5:]:
             sys.stdin.read()
-        role.close()
+        opened.close()
 
 
 def _joined(joiner: JoinerRole) -> int:
@@ -109,24 +111,25 @@ def _timed(
     begun: Callable[[], bool],
     wanted: int,
     counters: Counters | None,
-) -> dict[str, float]:
-    role.open()
+) -> tuple[JoinerLoop | LearnerLoop | Client, dict[str, float]]:
+    opened = role.open()
     print("ready", flush=True)
     until_s = time.monotonic() + PATIENCE_S
     while not begun() and time.monotonic() < until_s:
-        role.turn()
+        opened.turn()
     counts = counters.read() if counters else 0.0
     began_at = time.time()
     began_s, cpu_began_s = time.monotonic(), time.process_time()
     while done() < wanted:
-        if not role.turn():
+        if not opened.turn():
             time.sleep(IDLE_S)
         if time.monotonic() > until_s:
             raise TimeoutError(f"{done()} of {wanted} after {PATIENCE_S:g} s")
     seconds, cpu = time.monotonic() - began_s, time.process_time() - cpu_began_s
     ended_at = time.time()
     counted = dict(zip(EVENTS, (counters.read() - counts).tolist(), strict=True)) if counters else {}
-    return {"seconds": seconds, "cpu_seconds": cpu, "began_at": began_at, "ended_at": ended_at, **counted}
+    times = {"seconds": seconds, "cpu_seconds": cpu, "began_at": began_at, "ended_at": ended_at}
+    return opened, times | counted
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt, Verdict
 from stream_learner.roles.common import log_reader
 from stream_learner.roles.joiner import partition as partition_module
-from stream_learner.roles.joiner import resume_check
+from stream_learner.roles.joiner import partition_plan
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
-from stream_learner.roles.joiner.dead_letters import DeadLetters
+from stream_learner.roles.joiner.bad_records import DeadLetters
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_state import PartitionState
@@ -203,15 +203,15 @@ MUTATIONS = {
     ],
     "rule W 1: topic ids are not compared": lambda: [
         *_lose("input recreated"),
-        (resume_check, "_check_topic_ids", _nothing),
+        (partition_plan, "_check_topic_ids", _nothing),
     ],
     "rule W 1: partition counts are not compared": lambda: [
         *_lose("partitions changed"),
-        (resume_check, "_check_partition_count", _nothing),
+        (partition_plan, "_check_partition_count", _nothing),
     ],
     "rule W 1: the join's settings are not compared": lambda: [
         *_lose("settings changed"),
-        (resume_check, "_check_settings", _nothing),
+        (partition_plan, "_check_settings", _nothing),
     ],
     "rule W 2: ticks after the resume point are not made again": lambda: [
         (PartitionState, "_make_tick_again", _skip_ticks_since())

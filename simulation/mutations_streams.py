@@ -7,7 +7,7 @@ from typing import Any
 from simulation.patches import Patches, patched
 from simulation.stream_bounds import SHORT
 from simulation.stream_process import StreamProcess
-from stream_learner.roles.joiner.silence_watch import SilenceWatch
+from stream_learner.roles.joiner.click_silence import SilenceWatch
 from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import Ticks
 

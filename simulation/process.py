@@ -20,12 +20,12 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError
 from stream_learner.roles.joiner import inputs as inputs_module
-from stream_learner.roles.joiner.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.bad_records import BadShare
+from stream_learner.roles.joiner.inputs import InputPlan
+from stream_learner.roles.joiner.log_beginning import LogBeginning, StartRule
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.progress import Kept
-from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
 from stream_learner.roles.joiner.ticks import BrokersClock
 
@@ -218,7 +218,7 @@ class Process:
             log_topic=LOG,
             dead_letters_topic=LETTERS,
             start=StartRule(queries, "earliest"),  # type: ignore[arg-type]
-            origin=LogOrigin(
+            beginning=LogBeginning(
                 self,  # type: ignore[arg-type]
                 queries,  # type: ignore[arg-type]
                 LOG,

@@ -19,17 +19,17 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.core.log.rule_w import MAX_OUTSTANDING
-from stream_learner.roles.joiner.inputs import BadShare, InputPlan
-from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.bad_records import BadShare
+from stream_learner.roles.joiner.click_silence import SilenceWatch
+from stream_learner.roles.joiner.inputs import InputPlan
+from stream_learner.roles.joiner.log_beginning import LogBeginning, StartRule
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.progress import Kept
-from stream_learner.roles.joiner.silence_watch import SilenceWatch
-from stream_learner.roles.joiner.start_offsets import StartRule
 from stream_learner.roles.joiner.stream_clock import ClockRule, TopicArrivals
-from stream_learner.roles.joiner.stream_report import StreamReport
 from stream_learner.roles.joiner.ticks import BrokersClock
+from stream_learner.roles.joiner.watches import StreamReport
 
 IMPRESSIONS, CLICKS, LOG = "impressions", "clicks", "examples"
 BOOTED_MS = 3_600_000
@@ -186,7 +186,7 @@ class StreamProcess(Calm):
             log_topic=LOG,
             dead_letters_topic="letters",
             start=StartRule(queries, "earliest"),
-            origin=LogOrigin(me, queries, LOG, partition_count, new_reader=Reader, clock_s=self.monotonic_s),
+            beginning=LogBeginning(me, queries, LOG, partition_count, new_reader=Reader, clock_s=self.monotonic_s),
             made_from=InputIdentity(bytes(16), bytes(16), partition_count, _EVENTS.fingerprint, _EVENTS.fingerprint),
             record_bytes=900_000,
             resume_within_s=RESUME_WITHIN_S,

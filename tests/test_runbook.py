@@ -92,7 +92,9 @@ def test_every_error_has_its_row() -> None:
     "module",
     [
         "roles/joiner/role",
+        "roles/joiner/loop",
         "roles/learner/role",
+        "roles/learner/loop",
         "roles/scorer/replica",
         "roles/scorer/scorer",
         "operations/run",

@@ -22,7 +22,7 @@ Why in this order. An example of an added partition belongs to a tick behind its
 first of the ticks with which the old ones begin anew. Whoever folds that tick has read a mark that counts the
 partitions (`roles.learner.log_follower`), and waits for those that were added until they have passed it. So a learner
 that lived through it folds what one folds that reads the log from its beginning, where an added partition has nothing
-up to its first mark. Joiners begin no added partition before it has that mark (`roles.joiner.log_origin`).
+up to its first mark. Joiners begin no added partition before it has that mark (`roles.joiner.log_beginning`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,9 @@ from stream_learner.errors import (
 )
 from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.last_publication import read_last_publication
-from stream_learner.roles.joiner.log_origin import LogOrigin
+from stream_learner.roles.joiner.log_beginning import LogBeginning, StartOffsets, StartRule, mark_anew
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
-from stream_learner.roles.joiner.mark_anew import mark_anew
 from stream_learner.roles.joiner.progress import Kept
-from stream_learner.roles.joiner.start_offsets import StartOffsets, StartRule
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -167,8 +165,8 @@ class _BeginAnew:
         hints = self._hints(topics)
         tails = {partition: self._tail(topics, partition) for partition in self._wanted(topics.log)}
         found = {partition: _accepted(tail, hints.get(partition)) for partition, tail in tails.items()}
-        origin = LogOrigin(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
-        lacking = self._lacking(topics, found, origin.wait())
+        beginning = LogBeginning(self._settings, self._admin.offsets, topics.log.name, topics.log.partitions)
+        lacking = self._lacking(topics, found, beginning.wait_partitions())
         if lacking:
             self._check_grown(topics, found, lacking)
         planned = {p: self._plan(topics, tails[p], one, p in lacking or not lacking) for p, one in found.items()}

@@ -26,10 +26,10 @@ from stream_learner.roles.common.lifecycle import (
     BrokerOutage,
     HasReadiness,
     Heartbeat,
+    OpenRole,
     Stopping,
     all_alive,
     all_ready,
-    rest,
     run_roles,
 )
 from stream_learner.version import __version__
@@ -147,7 +147,7 @@ def _answer(
 class RoleAwaitingBrokers:
     """A joiner or a learner that waits for brokers at its start, instead of ending because none answers.
 
-    A role that could not be opened is closed, and a new one is made in its place: no role is opened twice.
+    A new role is made in the place of one that could not be opened: no role is opened twice.
     """
 
     def __init__(self, name: str, make: Callable[[], Role], metrics: Metrics, stopping: Stopping) -> None:
@@ -167,36 +167,20 @@ class RoleAwaitingBrokers:
         role = self._role
         return f"the {self.name} asks for its training log" if role is None else role.why_not_ready
 
-    def open(self) -> None:
-        """Open the role as soon as brokers answer. Raises what the role raises, except RetryLater."""
-        while self._role is None and not self._stopping.is_set():
+    def open(self) -> OpenRole | None:
+        """Open the role as soon as brokers answer; None if it is told to stop before. Raises what the role raises,
+        except RetryLater.
+        """
+        while not self._stopping.is_set():
             try:
                 self._role = self._make()
-                self._role.open()
-                self._outage.answered(time.monotonic())
+                opened = self._role.open()
             except RetryLater as error:
                 self._outage.report(str(error))
                 self._metrics.inc(names.RETRIES, role=self.name, error=type(error).__name__)
-                self.close()
                 self._role = None
                 self._stopping.wait(AGAIN_S)
-
-    def turn(self) -> bool:
-        """Take a turn of the role."""
-        assert self._role is not None
-        return self._role.turn()
-
-    def rest(self) -> None:
-        """Rest as the role does."""
-        assert self._role is not None
-        rest(self._role, self._stopping)
-
-    def finish(self) -> None:
-        """Finish the role, if it was opened before it was told to stop."""
-        if self._role is not None:
-            self._role.finish()
-
-    def close(self) -> None:
-        """Close the role, if there is one."""
-        if self._role is not None:
-            self._role.close()
+            else:
+                self._outage.answered(time.monotonic())
+                return opened
+        return None

@@ -259,7 +259,7 @@ def test_a_state_that_names_decisions_is_not_folded_on_without_the_control_topic
     )
     with running(role := gated.learner(nowhere)):
         wait_until(lambda: "a model was learned with some" in role.why_not_ready, "it says what it waits for")
-        wait_until(lambda: role._follower.read_bytes > 0, "it reads the log")  # type: ignore[union-attr]
+        wait_until(lambda: role._loop is not None and role._loop.follower.read_bytes > 0, "it reads the log")
         assert "there is no control topic" in role.why_not_ready and "topics ensure" in role.why_not_ready
         assert role.tick == FIRST + 39
     with running(role := gated.learner(config)):
@@ -290,7 +290,7 @@ def test_nothing_is_folded_before_the_decisions_are_known(gated: Gated, monkeypa
     monkeypatch.setattr(ControlWatch, "is_settled", False)
     with running(role := gated.learner(gated.config())):
         wait_until(lambda: "has not read the decisions" in role.why_not_ready, "it says what it waits for")
-        wait_until(lambda: role._follower.read_bytes > 0, "it reads the log")  # type: ignore[union-attr]
+        wait_until(lambda: role._loop is not None and role._loop.follower.read_bytes > 0, "it reads the log")
         assert role.tick == -1
         monkeypatch.undo()
         wait_folded(FIRST + 4, role)

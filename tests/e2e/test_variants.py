@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,13 +35,10 @@ def variants(site: Site) -> list[Config]:
 def crash(learner: LearnerRole) -> None:
     """Stop without `finish`, as a kill would, in the turn that folds the last tick: it has published that version
     and begun its checkpoint."""
-    try:
-        learner.open()
+    with closing(learner.open()) as opened:
         while not all(fold.at_end for fold in learner.models):
-            learner.turn()
+            opened.turn()
         assert not learner.done
-    finally:
-        learner.close()
 
 
 def fold_up_to(joined: list[loop.Joined], tick: int, s: loop.Settings) -> loop.Fold:

@@ -19,16 +19,10 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, MarkId, TickCounts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import make_optimizer
-from stream_learner.roles.joiner.field_report import FieldReport
-from stream_learner.roles.joiner.headroom import Headroom
 from stream_learner.roles.joiner.progress import Appended, Progress
-from stream_learner.roles.joiner.report import (
-    AheadWatch,
-    OrphanShare,
-    forget_partition,
-    likely_causes,
-    report_partitions,
-)
+from stream_learner.roles.joiner.report import FieldReport, forget_partition, report_partitions
+from stream_learner.roles.joiner.retention import Headroom
+from stream_learner.roles.joiner.watches import AheadWatch, OrphanShare, likely_causes
 from stream_learner.roles.learner.report import LearnerReport
 from tests.cli_e2e.scraped import values_of
 from tests.core.model.example_records import Example
@@ -149,12 +143,19 @@ def test_a_partition_is_reported_once() -> None:
 
 
 def test_log_time_ahead_of_the_clock_is_said_once_and_its_end_too() -> None:
-    """From ten seconds on, for each input; it ends when the clock has come up."""
-    watch = AheadWatch()
-    ahead_s = [0, 9, 10, 11, 60, 5, 0, 0, 30]
-    found = [watch.note("clicks", 1000 * s) for s in ahead_s]
-    assert found == [None, None, None, True, None, None, False, None, True]
-    assert watch.note("impressions", 20_000) is True
+    """From ten seconds on, for each input, with the partition; it ends when the clock has come up."""
+    metrics = Metrics("m")
+    watch = AheadWatch(metrics, get_logger("joiner"))
+    said = []
+    for ahead_s in [0, 9, 10, 11, 60, 5, 0, 0, 30]:
+        with capture_logs() as logged:
+            watch.look([Joined(log_time=1000 * ahead_s)], 0)  # type: ignore[list-item]
+        said.append([(line["event"], line["input"], line["partition"], line["seconds"]) for line in logged])
+    first, over, again = ("log_time_ahead", 11), ("log_time_ahead_no_more", 0), ("log_time_ahead", 30)
+    lines = {3: first, 6: over, 8: again}
+    assert said == [[(lines[i][0], "impressions", 3, lines[i][1])] if i in lines else [] for i in range(9)]
+    ahead = {side: values(metrics)["joiner_log_time_ahead_seconds", side] for side in ("impressions", "clicks")}
+    assert ahead == {"impressions": 30, "clicks": 0}
 
 
 def test_many_orphans_are_noticed() -> None:

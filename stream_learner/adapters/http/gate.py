@@ -19,6 +19,7 @@ from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers
 from stream_learner.adapters.http.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
 from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import NotReady
@@ -82,9 +83,8 @@ class SlowAnswers:
     """It is judged after so many."""
 
     def __init__(self, log: Logger) -> None:
-        self._log = log
+        self._episode = Episode(log, "answers_slow", limit=0.01, ends_at=0.01)
         self._requests = self._slow = 0
-        self._said = False
         self._noting = threading.Lock()
 
     def note(self, seconds: float) -> None:
@@ -96,12 +96,7 @@ class SlowAnswers:
                 return
             share = self._slow / self._requests
             self._requests = self._slow = 0
-        if (share > 0.01) != self._said:
-            self._said = not self._said
-            if self._said:
-                self._log.warning("answers_slow", share=round(share, 3), seconds=self.SLOW_S)
-            else:
-                self._log.info("answers_slow_no_more")
+            self._episode.look(share, share=round(share, 3), seconds=self.SLOW_S)
 
 
 class Gate:

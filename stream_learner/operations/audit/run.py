@@ -40,7 +40,8 @@ from stream_learner.operations.audit.request import AuditedPartition, AuditReque
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
 from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.unusable_records import UnusableRecords
-from stream_learner.roles.joiner.inputs import BadShare, InputPlan
+from stream_learner.roles.joiner.bad_records import BadShare
+from stream_learner.roles.joiner.inputs import InputPlan
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.wording import count_of
 

@@ -29,15 +29,12 @@ GARBAGE_OBJECTS = 10_000
 """The collector looks at the new objects when there are this many more than at its last look."""
 
 
-class Role(Protocol):
-    """A role as `run_role` runs it: `open`, then `turn` again and again, then `finish` and `close`, in one thread.
+class OpenRole(Protocol):
+    """A role that is open, as `run_role` runs it: `turn` again and again, then `finish` and `close`.
 
-    A role may have a method `rest` too, which waits after a turn without work for what the role knows to wait for, a
-    moment at most.
+    It may have a method `rest` too, which waits after a turn without work for what the role knows to wait for, a moment
+    at most.
     """
-
-    def open(self) -> None:
-        """Load state, connect, join the group."""
 
     def turn(self) -> bool:
         """Do a bounded piece of work; False if there was nothing to do."""
@@ -47,6 +44,15 @@ class Role(Protocol):
 
     def close(self) -> None:
         """Release everything, and make nothing durable. Called once, also after an error."""
+
+
+class Role(Protocol):
+    """A role with its settings, which holds nothing yet."""
+
+    def open(self) -> OpenRole | None:
+        """Load state, connect, join the group; release all of it before an error is raised. None for a role that was
+        told to stop while it waited to open. Called once, in the thread that turns the role.
+        """
 
 
 class HasReadiness(Protocol):
@@ -142,21 +148,23 @@ def run_role(
     """
     pulse = heartbeat or Heartbeat()
     try:
-        try:
-            role.open()
-        finally:
-            if opened is not None:
-                opened.set()
+        running = role.open()
+    finally:
+        if opened is not None:
+            opened.set()
+    if running is None:
+        return
+    try:
         while not stopping.is_set():
             pulse.beat()
-            if not role.turn():
-                rest(role, stopping)
-        role.finish()
+            if not running.turn():
+                rest(running, stopping)
+        running.finish()
     finally:
-        role.close()
+        running.close()
 
 
-def rest(role: Role, stopping: Stopping) -> None:
+def rest(role: OpenRole, stopping: Stopping) -> None:
     """Wait after a turn without work: as the role does if it knows how, else for `IDLE_S`."""
     own: Callable[[], None] | None = getattr(role, "rest", None)
     if own is None:

@@ -1,10 +1,10 @@
 """The joiner: from the input topics to the training log.
 
 Two state machines stand one in the other. The outer one is about membership: which partitions this process holds. The
-inner one is rule W: how one partition is joined and written. `role` drives the outer one, `partition` the inner one;
+inner one is rule W: how one partition is joined and written. `loop` drives the outer one, `partition` the inner one;
 one thread turns all partitions, a bounded piece of work each.
 
-**The partitions of a process** (`held_partitions`)
+**The partitions of a process** (`owned_partitions`)
 
               assigned               hint read                lost
     (not held) ──────▶ given ──────────────────▶ joining ─────────────▶ parked
@@ -33,7 +33,7 @@ without reading its window again.
 
 | state | step | event | next | what is done |
 |---|---|---|---|---|
-| finding | 1 | the log is read to its end | rebuilding | the resume point must fit the settings (`resume_check`) |
+| finding | 1 | the log is read to its end | rebuilding | the resume point must fit the settings (`partition_plan`) |
 | both | 1, 2 | it does not fit, and no example was made with others | finding | a mark that begins anew |
 | rebuilding | 2 | the ticks since are made again | appending | an attempt begins (step 3) |
 | appending | 4 | a tick may close | appending | letters of dead records are waited for, then the tick is appended |
@@ -47,10 +47,10 @@ without reading its window again.
 
 The code has no variable for these states: the generator `PartitionJoiner._rule_w` stands in one of them.
 
-Read `role`, `partition`, then what the steps use: `log_tail` (where the log ends, by hints), `log_origin` and
-`start_offsets` (a log without marks), `first_examples` and `mark_anew` (a log without an example), `inputs` with
-`dead_letters`, `attempt_writer`. How windows close at the end of a partition is in `stream_clock` (where the stream is)
-and `ticks` (the brokers' clock, and which ticks the next mark closes); `click_silence` is the rule by which clicks are
-waited for, `silence_watch` applies it. `made_with` is what an error can say of settings. `progress`, which has what the
-next owner of a partition is told, `guesses`, `report` and `stream_report` tell others how far it has come.
+Read `role` (which makes all parts), `loop`, `partition`, then what the steps use: `log_tail` (where the log ends, by
+hints), `log_beginning` (a log without marks, or without an example), `inputs` with `bad_records`, `attempt_writer`. How
+windows close at the end of a partition is in `stream_clock` (where the stream is, and guesses) and `ticks` (the
+brokers' clock, and which ticks the next mark closes); `click_silence` is the rule by which clicks are waited for.
+`made_with` is what an error can say of settings, `retention` how long a resume point will do. `progress`, which has
+what the next owner of a partition is told, `report` and `watches` tell others how far it has come.
 """

@@ -14,7 +14,7 @@ from stream_learner.core.join.state import JoinState, TickOutput
 from stream_learner.core.log.dictionary import Scratch
 from stream_learner.core.log.marks import MarkId, ResumePoint
 from stream_learner.core.log.rule_w import Attempt
-from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
+from stream_learner.roles.joiner.bad_records import DeadLetter, DeadLetters
 from stream_learner.roles.joiner.log_tail import Accepted, Hint
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
 from stream_learner.roles.joiner.progress import Appended, Progress

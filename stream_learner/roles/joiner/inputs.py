@@ -7,108 +7,42 @@ of a partition is an answer of a broker (`EndWatch`), never a read that brought 
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from stream_learner.adapters.kafka import End, KafkaSettings, PartitionReader, RawBatch, Reader, TopicAndPartition
+from stream_learner.adapters.kafka import (
+    End,
+    KafkaSettings,
+    OffsetQueries,
+    PartitionReader,
+    RawBatch,
+    Reader,
+    TopicAndPartition,
+)
 from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions
 from stream_learner.core.events.field_counts import FieldCounts
 from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason
 from stream_learner.core.events.reference import beyond_float64
 from stream_learner.core.join.state import JoinState
-from stream_learner.errors import RetryLater, TooManyBadRecords
+from stream_learner.errors import LogTrimmed, RetryLater, TooManyBadRecords
 from stream_learner.roles.common.lifecycle import monotonic_ms
-from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
-from stream_learner.roles.joiner.silence_watch import SilenceWatch
+from stream_learner.roles.joiner.bad_records import BadShare, DeadLetter, DeadLetters, first_at
+from stream_learner.roles.joiner.click_silence import SilenceWatch
 from stream_learner.roles.joiner.stream_clock import ClockRule, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import BrokersClock, Stream
-from stream_learner.wording import count_of
 
 READ_RECORDS = 4_000
 ARRIVES_WITHIN_MS = 30_000
 """What is read so long after the end of its partition was reached has arrived meanwhile."""
-BAD_SHARE_RECORDS = 100
-"""The share of bad records is not judged while fewer records than this have been read within a period."""
-
-
-class BadShare:
-    """The share of bad records of each input topic within the current period, over all partitions of a joiner.
-
-    Each topic has a share of its own: where one impression in fifty is clicked, clicks that are all bad would hardly
-    raise a common share.
-    """
-
-    def __init__(self, limit: float, period_ms: int, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
-        self._period_s = period_ms / 1000
-        self._clock_s = clock_s
-        self._until_s = self._look_at_s = 0.0
-        self._read: Counter[str] = Counter()
-        self._bad: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
-        self._let_pass: set[str] = set()
-        self._excused: dict[tuple[str, int], int] = {}
-
-    @property
-    def share(self) -> float:
-        """The larger of both topics' shares in the current period, 0.0 without records."""
-        return max(map(self.share_of, self._read), default=0.0)
-
-    def share_of(self, topic: str) -> float:
-        """The share of a topic in the current period, 0.0 without records."""
-        read = self._read[topic]
-        return self._bad[topic].total() / read if read else 0.0
-
-    def let_pass(self, topic: str) -> None:
-        """Raise nothing more for this topic in the current period."""
-        self._let_pass.add(topic)
-
-    def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
-        """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit."""
-        first = _first_at(offsets, self._excused.get((topic, partition), 0))
-        offsets, status = offsets[first:], status[first:]
-        if not len(status):
-            return
-        now_s = self._clock_s()
-        if now_s > self._until_s:
-            self._until_s = now_s + self._period_s
-            self._read.clear()
-            self._bad.clear()
-            self._let_pass.clear()
-        self._read[topic] += len(status)
-        bad = status.nonzero()[0]
-        if not len(bad):
-            return
-        self._bad[topic].update(Reason(code) for code in status[bad].tolist())
-        read, found = self._read[topic], self._bad[topic]
-        if topic not in self._let_pass and read >= BAD_SHARE_RECORDS and found.total() > self._limit * read:
-            reasons = "; ".join(f"{count_of(count, 'time')} {reason.text}" for reason, count in found.most_common())
-            raise TooManyBadRecords(
-                f"{found.total()} of {count_of(read, 'record')} of {topic} read in the last {self._period_s:g} s "
-                f"are bad ({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]} "
-                f"({Reason(int(status[bad[-1]])).text}); join.max_bad_share allows {self._limit:.0%}"
-            )
-
-    def allows(self, bad: int, read: int) -> bool:
-        """Whether a share of bad records is within the limit; False also where there are too few records to judge."""
-        return read >= BAD_SHARE_RECORDS and bad <= self._limit * read
-
-    def may_look(self) -> bool:
-        """Whether a partition that is held may look at the newest records now: one of a joiner does each second."""
-        now_s = self._clock_s()
-        may = now_s >= self._look_at_s
-        if may:
-            self._look_at_s = now_s + 1.0
-        return may
-
-    def excuse(self, topic: str, before: Mapping[int, int]) -> None:
-        """Begin a topic's share anew. before: by partition, the offset before which no record counts any more."""
-        self._read.pop(topic, None)
-        self._bad.pop(topic, None)
-        self._excused.update({(topic, partition): offset for partition, offset in before.items()})
+NEWEST_RECORDS = 200
+"""The number of newest records that are looked at after too many bad ones, over all partitions; fewer than
+`BAD_SHARE_RECORDS` decide nothing.
+"""
+MOST_PARTITIONS = 16
+WAIT_S = 0.05
 
 
 class RateLimit:
@@ -333,7 +267,7 @@ class Inputs:
         letters = self._letters
         if letters is None:
             return
-        new = _first_at(batch.offsets, letters.begin[topic])
+        new = first_at(batch.offsets, letters.begin[topic])
         for i in (status[new:].nonzero()[0] + new).tolist():
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
             value, reason = batch.values[i], Reason(status[i])
@@ -350,6 +284,39 @@ class Inputs:
         self._clicks.close()
 
 
-def _first_at(offsets: np.ndarray, offset: int) -> int:
-    """The index of the first of ascending offsets that is not below `offset`; nearly always the first of all."""
-    return 0 if len(offsets) and offsets[0] >= offset else int(np.searchsorted(offsets, offset))
+def first_good_offsets(
+    plan: InputPlan, queries: OffsetQueries, topic: str, partitions: int, partition: int
+) -> Generator[bool, None, dict[int, int] | None]:
+    """By partition, the offset from which on the records are good; None where they are not, or too few to tell.
+
+    partitions: of the topic. partition: the one with too many bad records. Which of the newest the joiner
+    has read already does not matter: it may have read all there are. Yields while it reads. Raises RetryLater.
+    """
+    places = [(topic, (partition + i) % partitions) for i in range(min(partitions, MOST_PARTITIONS))]
+    ends, earliest = queries.last_stable_offsets(places), queries.earliest(places)
+    each = NEWEST_RECORDS // len(places)
+    begins = {place: max(ends[place] - each, earliest[place]) for place in places}
+    bad = read = 0
+    try:
+        for place in places:
+            of_place = yield from _count(plan, *place, begins[place], ends[place])
+            bad, read = bad + of_place[0], read + of_place[1]
+    except LogTrimmed:  # retention was quicker; the next bad record makes the joiner look again
+        return None
+    return {number: begin for (_, number), begin in begins.items()} if plan.bad_share.allows(bad, read) else None
+
+
+def _count(plan: InputPlan, topic: str, partition: int, begin: int, end: int) -> Generator[bool, None, tuple[int, int]]:
+    """The number of bad records from `begin` to before `end`, a stable offset, and the number of all."""
+    decode = (plan.click_decoder if topic == plan.clicks_topic else plan.impression_decoder).decode
+    bad = read = 0
+    with plan.new_reader_beside(
+        plan.settings, topic, partition, begin, buffer_bytes=1 << 20, name=f"newest-{partition}"
+    ) as reader:
+        while reader.position < end:
+            batch = reader.read(NEWEST_RECORDS, WAIT_S)
+            if batch is not None:
+                status = decode(batch.data, batch.bounds, batch.record_times_ms).status
+                bad, read = bad + int(np.count_nonzero(status)), read + len(status)
+            yield True
+    return bad, read

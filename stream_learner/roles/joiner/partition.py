@@ -1,6 +1,6 @@
 """The joiner of one partition: takes the steps of rule W (`core.log.rule_w`) in their order.
 
-`resume_check` compares in step 1, `partition_state` does step 2, `attempt_writer` writes in steps 3 to 5. This file
+`partition_plan` compares in step 1, `partition_state` does step 2, `attempt_writer` writes in steps 3 to 5. This file
 must never append a tick that does not follow the last accepted mark, nor one that counts a dead record whose letter is
 not in its topic yet.
 
@@ -33,14 +33,12 @@ from stream_learner.core.log.rule_w import MAX_OUTSTANDING, Ack, Attempt, Verdic
 from stream_learner.errors import Fenced, InputsChanged, LogTrimmed, RetryLater, Stop, TopicRecreated
 from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter, RecordTag
-from stream_learner.roles.joiner.inputs import Inputs
+from stream_learner.roles.joiner.inputs import Inputs, first_good_offsets
+from stream_learner.roles.joiner.log_beginning import mark_anew
 from stream_learner.roles.joiner.log_tail import Accepted, Hint, LogTail
-from stream_learner.roles.joiner.mark_anew import mark_anew
-from stream_learner.roles.joiner.newest_records import first_good_offsets
-from stream_learner.roles.joiner.partition_plan import PartitionPlan
+from stream_learner.roles.joiner.partition_plan import PartitionPlan, check_resume_point, fits
 from stream_learner.roles.joiner.partition_state import PartitionState, check_origin
 from stream_learner.roles.joiner.progress import Progress
-from stream_learner.roles.joiner.resume_check import check_resume_point, fits
 from stream_learner.roles.joiner.stream_clock import Remembered
 
 RETRY_S = 1.0
@@ -271,12 +269,12 @@ class PartitionJoiner:
 
     def _mark_again(self, error: Stop) -> Generator[bool, None, Mark]:
         plan, last = self._plan, self._known.mark
-        if plan.first_examples is None or last is None or last.attempt == self._begun_again or plan.coupled:
+        if plan.begins_again is None or last is None or last.attempt == self._begun_again or plan.coupled:
             raise error  # without the brokers' clock, ticks are stream time: what came before them would be late
         point = None if self._known.resume is None else self._known.resume.resume
         if point is not None and point.partitions != plan.partitions:
             raise error
-        if not (yield from plan.first_examples.may_begin_again(self.partition, lambda mark: fits(plan, mark))):
+        if not (yield from plan.beginning.may_begin_again(self.partition, lambda mark: fits(plan, mark))):
             raise error
         if (last.last_tick + 2) * plan.spec.tick_ms > wall_clock_ms() + CLOCK_OFF_MS:
             raise InputsChanged(
@@ -284,7 +282,7 @@ class PartitionJoiner:
                 f"join.tick {plan.spec.tick_ms} ms that lies in the future, and numbers of ticks never go back",
                 action=f"Set join.tick back. {DELETE}",
             ) from error
-        plan.first_examples.say(error.message)
+        plan.begins_again.begin(reason=error.message)
         names = (plan.inputs.impressions_topic, plan.inputs.clicks_topic)
         clicks_lost = point is not None and point.click_topic_id != plan.made_from.click_topic_id
         offsets = plan.start.of(*names, self.partition, clicks_lost=clicks_lost)

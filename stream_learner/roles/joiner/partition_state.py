@@ -12,12 +12,11 @@ from stream_learner.core.join.state import JoinState, WrongResume
 from stream_learner.core.log.marks import Mark
 from stream_learner.errors import InputsChanged
 from stream_learner.roles.joiner.attempt_writer import AttemptWriter
-from stream_learner.roles.joiner.dead_letters import DeadLetters
-from stream_learner.roles.joiner.guesses import Guesses
+from stream_learner.roles.joiner.bad_records import DeadLetters
 from stream_learner.roles.joiner.inputs import Inputs
 from stream_learner.roles.joiner.log_tail import GO_ON, GO_ON_GROWN, Accepted
 from stream_learner.roles.joiner.partition_plan import PartitionPlan
-from stream_learner.roles.joiner.stream_clock import Remembered
+from stream_learner.roles.joiner.stream_clock import Guesses, Remembered
 from stream_learner.roles.joiner.ticks import NextTicks, Ticks
 from stream_learner.wording import count_of
 
@@ -34,9 +33,9 @@ RECORDS_GONE = (
 def check_origin(plan: PartitionPlan, partition: int) -> Generator[bool, None, None]:
     """Refuse to begin a partition as new where it was added to a log that had begun.
 
-    Raises InputsChanged, and what `LogOrigin.find` raises.
+    Raises InputsChanged, and what `LogBeginning.partitions` raises.
     """
-    count = yield from plan.origin.find()
+    count = yield from plan.beginning.partitions()
     if count in (None, plan.partitions):
         return
     began = f"the log began with {count_of(count, 'partition')}, now there are {plan.partitions}"

@@ -1,24 +1,29 @@
-"""The metrics of a joiner's partitions, and two watches over all of them: clocks that are ahead, clicks without
-impressions.
-"""
+"""The metrics of a joiner's partitions, and of the fields of its impressions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stream_learner.adapters.telemetry import metric_names as names
-from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.events.field_counts import FieldCounts
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.progress import Progress
-from stream_learner.roles.joiner.stream_report import PARTITION_GAUGES
+from stream_learner.roles.joiner.watches import PARTITION_GAUGES
 
-HARDLY_ANY = 0.01
-"""The share of clicks that may match by chance."""
+if TYPE_CHECKING:
+    from stream_learner.config import Config
+
+SHOWN_FIELDS = 20
+LEAST_FEATURES = 100
+"""Fields with fewer features are not shown: producers that make up names must not make up series."""
+LEAST_SAMPLED = 4
+"""Nor are those of which fewer features are in the sample: each of these may stand for thousands."""
+LONGEST_NAME = 100
 _IMPRESSIONS = attrgetter(*(f"impressions.{f.name}" for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
 
@@ -139,82 +144,25 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
         metrics.inc(names.JOINER_CLICKS, count, outcome=outcome)
 
 
-class AheadWatch:
-    """Notices when log time is ahead of the clock: then enough producers have wrong clocks to agree on it."""
+class FieldReport:
+    """Shows which fields give the most different features: so one finds the field that makes a model grow."""
 
-    WORTH_A_WORD_MS = 10_000
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        impressions, _ = config.event_specs()
+        self.counts = FieldCounts(impressions.impression_plan(config.feature_spec()))
+        self._metrics = metrics
+        self._shown: set[str] = set()
 
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def look(self, joiners: Iterable[PartitionJoiner], now_ms: int, metrics: Metrics, log: Logger) -> None:
-        """Report how far the log time of each input is ahead of the clock; log it when that begins or ends, with the
-        furthest partition.
-        """
-        joins = {joiner.partition: joiner.join for joiner in joiners if joiner.join is not None}
-        for side in ("impressions", "clicks"):
-            log_times = {
-                p: join.impression_log_time if side == "impressions" else join.click_log_time
-                for p, join in joins.items()
-            }
-            furthest = max(log_times, key=lambda p: log_times[p], default=-1)
-            ahead_ms = max(log_times.get(furthest, 0) - now_ms, 0)
-            metrics.set(names.JOINER_LOG_TIME_AHEAD, ahead_ms / 1000, input=side)
-            begins = self.note(side, ahead_ms)
-            if begins is not None:
-                say, event = (log.warning, "log_time_ahead") if begins else (log.info, "log_time_ahead_no_more")
-                say(event, input=side, partition=furthest, seconds=round(ahead_ms / 1000, 1))
-
-    def note(self, side: str, ahead_ms: int) -> bool | None:
-        """Take how far the log time of an input is ahead. Returns True when it should be logged that log time is ahead,
-        False when it should be logged that it is so no more, else None.
-        """
-        if ahead_ms > self.WORTH_A_WORD_MS and side not in self._said:
-            self._said.add(side)
-            return True
-        if ahead_ms <= 0 and side in self._said:
-            self._said.discard(side)
-            return False
-        return None
-
-
-class OrphanShare:
-    """Notices when most clicks find no impression, over all partitions of a joiner."""
-
-    LIMIT = 0.5
-    LEAST_CLICKS = 1_000
-
-    def __init__(self) -> None:
-        self._clicks = self._orphans = 0
-
-    def note(self, counts: TickCounts) -> float | None:
-        """Count clicks whose outcome is known. Returns the share of matched ones where that is too small, else None.
-
-        It is judged, and counted anew, after every `LEAST_CLICKS` clicks.
-        """
-        clicks = counts.clicks
-        self._clicks += clicks.matched + clicks.orphans
-        self._orphans += clicks.orphans
-        if self._clicks < self.LEAST_CLICKS:
-            return None
-        share = 1 - self._orphans / self._clicks
-        self._clicks = self._orphans = 0
-        return share if share < 1 - self.LIMIT else None
-
-
-def likely_causes(matched_share: float, partitions: int) -> str:
-    """The likely causes why few clicks find their impression, by the share that does. partitions: of each input."""
-    if partitions > 1 and 0.5 < matched_share * partitions < 1.5:
-        return (
-            f"about one click in {partitions}, the number of partitions, finds its impression, as when the producers "
-            "of the two topics use different partitioners: Java's default is murmur2, librdkafka's is CRC32"
-        )
-    if matched_share < HARDLY_ANY:
-        return (
-            "hardly any click finds an impression with its id: other ids in the two topics, topics not keyed by id, "
-            "times in another unit than input.time_unit, or impressions that are gone or came before the model began"
-        )
-    return (
-        "most clicks find no impression with their id in their partition: clicks later than join.window, impressions "
-        "that are gone or came before the model began, or one producer of several with other ids or partitioner"
-    )
+    def update(self) -> None:
+        """Show the largest fields, and the features of all. To be called about once a second."""
+        self.counts.catch_up()
+        found, share = self.counts.counts(), self.counts.share
+        least = max(LEAST_FEATURES, round(LEAST_SAMPLED * share))
+        self._metrics.set(names.JOINER_FEATURES, sum(found.values()))
+        largest = [(name, count) for name, count in found.items() if count >= least][:SHOWN_FIELDS]
+        shown = {name[:LONGEST_NAME]: count for name, count in reversed(largest)}
+        for name in self._shown - set(shown):
+            self._metrics.forget(names.JOINER_FIELD_FEATURES, field=name)
+        for name, count in shown.items():
+            self._metrics.set(names.JOINER_FIELD_FEATURES, count, field=name)
+        self._shown = set(shown)

@@ -12,8 +12,7 @@ from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.history import History
 from stream_learner.roles.learner.leadership import Leadership
-from stream_learner.roles.learner.log_features import LogFeatures
-from stream_learner.roles.learner.log_follower import LogPosition
+from stream_learner.roles.learner.log_follower import LogFeatures, LogPosition
 from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 from stream_learner.roles.learner.state_dir import DiskRoom
 

@@ -1,9 +1,16 @@
 """Keeps checkpoints of a learner by their age, so that `stream-learner rewind` can go back to one of them.
 
-What is kept where: `adapters/rocksdb/history.py`; which ages: `history_ages.py`. The fold stops once before each
-boundary, a checkpoint of that very tick is written, and kept when it counts. So which states are kept does not depend
-on the clock. A history is a help, never a need: where the disk is short the oldest ones are deleted, and if one cannot
-be kept, the learner says so and goes on.
+For each age one is kept that is at least that old, and little older. Ages are spans of log time, so a log that is
+folded again keeps the same ones. For each age a learner keeps the state at every multiple of half of it (the *step* of
+the age) until that is one and a half ages old. At any moment the newest one that is at least as old as the age is then
+younger than one and a half ages, and three are kept for each age.
+
+A boundary is a tick before which a state is kept: that state holds every tick up to the one before.
+
+What is kept where: `adapters/rocksdb/history.py`. The fold stops once before each boundary, a checkpoint of that very
+tick is written, and kept when it counts. So which states are kept does not depend on the clock. A history is a help,
+never a need: where the disk is short the oldest ones are deleted, and if one cannot be kept, the learner says so and
+goes on.
 """
 
 from __future__ import annotations
@@ -16,17 +23,19 @@ from stream_learner.adapters.disk import free_bytes_of
 from stream_learner.adapters.rocksdb.history import KeptCheckpoint, drop, keep, kept_in
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import StreamLearnerError
-from stream_learner.roles.learner.history_ages import HistoryAges
 from stream_learner.roles.learner.state_dir import MIB, database_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from stream_learner.adapters.telemetry.logs import Logger
     from stream_learner.adapters.telemetry.metrics import Metrics
     from stream_learner.config import Config
     from stream_learner.roles.learner.checkpoints import Checkpoints
+
+STEPS = 2
+"""So many steps make an age."""
 
 
 def _database_bytes(path: Path) -> int:
@@ -36,6 +45,42 @@ def _database_bytes(path: Path) -> int:
         with suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
+
+
+class HistoryAges:
+    """The ages of one learner, in ticks. `steps`: for each age its step, and how old a boundary of it may get.
+
+    >>> ages = HistoryAges([3_600_000, 86_400_000], tick_ms=1_000)
+    >>> [step for step, _ in ages.steps], ages.next_boundary(after=1_799, up_to=10_000, known=10_000)
+    ([1800, 43200], 5400)
+    >>> ages.kept([1_800, 3_600, 5_400, 7_200], tick=7_300)
+    [3600, 5400, 7200]
+    """
+
+    def __init__(self, ages_ms: Sequence[int], *, tick_ms: int) -> None:
+        self.steps: list[tuple[int, int]] = []
+        for age_ms in sorted(set(ages_ms)):
+            age = -(-age_ms // tick_ms)
+            step = -(-age // STEPS)
+            self.steps.append((step, age + step))
+
+    def next_boundary(self, *, after: int, up_to: int, known: int) -> int | None:
+        """The first boundary with after < boundary <= up_to that is still to be kept after the tick `known`."""
+        firsts = [max(after, known + 1 - oldest) // step * step + step for step, oldest in self.steps]
+        return min((first for first in firsts if first <= up_to), default=None)
+
+    def is_kept(self, boundary: int, *, tick: int) -> bool:
+        """Whether the state before this boundary is to be kept after a tick."""
+        return any(boundary % step == 0 and tick + 1 - boundary < oldest for step, oldest in self.steps)
+
+    def kept(self, boundaries: Iterable[int], *, tick: int) -> list[int]:
+        """The boundaries that are to be kept after a tick."""
+        return [boundary for boundary in boundaries if self.is_kept(boundary, tick=tick)]
+
+    @property
+    def most(self) -> int:
+        """How many are kept at one time, at most."""
+        return (STEPS + 1) * len(self.steps)
 
 
 class History:

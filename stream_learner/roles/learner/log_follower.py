@@ -15,14 +15,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, ReaderPool, SharedReader
-from stream_learner.core.log.marks import GENESIS, MarkId
+from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import InputsChanged, RetryLater
 from stream_learner.roles.common.log_reader import READ_RECORDS, accepted, records_of
 from stream_learner.roles.common.unusable_records import UnusableRecords
+
+if TYPE_CHECKING:
+    from stream_learner.adapters.telemetry.logs import Logger
 
 MOST_FETCHED_BYTES = 64 << 20
 """Bounds the bytes fetched ahead for all partitions together; half of the buffer bounds them too."""
@@ -30,6 +33,11 @@ LOOK_S = 1.0
 """Without news, every partition is looked at so often."""
 GATHER_S = 0.005
 """A joiner writes the marks of its partitions at one time; they come one after another."""
+AFTER_S = 30.0
+"""How long the fold waits before it is logged; three ticks, if that is longer."""
+MOST_NAMED = 20
+UNKNOWN = 0
+"""The fingerprint of features where a mark does not say."""
 
 
 class LogPosition(NamedTuple):
@@ -295,3 +303,66 @@ class LogFollower:
         """Close the readers."""
         for log in self._logs:
             log.close()
+
+
+class LogWait:
+    """Logs once for which partitions of the training log the fold has been waiting. Ask it in every turn."""
+
+    def __init__(self, log: Logger, tick_ms: int, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._after_s = max(AFTER_S, 3 * tick_ms / 1000)
+        self._clock_s = clock_s
+        self._passed: int | None = None
+        self._since_s = clock_s()
+        self.partitions: list[int] = []
+        """The partitions that were logged, empty while the fold goes on."""
+
+    def look(self, follower: LogFollower) -> None:
+        """Note how far the log has been passed."""
+        if follower.passed != self._passed:
+            self._passed, self._since_s = follower.passed, self._clock_s()
+            if self.partitions:
+                self._log.info("log_goes_on", tick=follower.passed, partitions=self.partitions)
+            self.partitions = []
+        elif not self.partitions and self._clock_s() - self._since_s >= self._after_s:
+            self.partitions = follower.holding_back()[:MOST_NAMED]
+            if self.partitions:
+                self._log.warning(
+                    "waiting_for_log",
+                    partitions=self.partitions,
+                    tick=follower.passed + 1,
+                    reason="no tick is folded before every partition of the training log has passed it",
+                )
+
+
+class LogFeatures:
+    """Whether the examples a model was learned from have the features that it would be published with: by the newest
+    folded mark of each partition. A log that does not say with which features it was made holds back no model.
+
+    `by_partition` has their fingerprints, 0 where the mark does not say.
+    """
+
+    def __init__(self, own: int) -> None:
+        """own: the fingerprint of the features that the model is published with."""
+        self._own = own
+        self.by_partition: dict[int, int] = {}
+
+    def restore(self, by_partition: Mapping[int, int]) -> None:
+        """Begin with the fingerprints in a checkpoint."""
+        self.by_partition = dict(by_partition)
+
+    def take(self, mark: Mark) -> None:
+        """Note the next mark of a partition."""
+        self.by_partition[mark.partition] = mark.features
+
+    @property
+    def differing(self) -> list[int]:
+        """The partitions whose newest mark has other features."""
+        return sorted(p for p, found in self.by_partition.items() if found not in (UNKNOWN, self._own))
+
+    def trouble(self, log_topic: str) -> str:
+        """The reason why the model must not be published, "" if it may be."""
+        partitions = ", ".join(map(str, self.differing))
+        if not partitions:
+            return ""
+        return f"{log_topic} partition {partitions} was made with other settings of features than this learner has"

@@ -22,8 +22,7 @@ from stream_learner.roles.learner.copies.schedule import CopySchedule
 from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from stream_learner.roles.learner.leadership import Leadership
-from stream_learner.roles.learner.log_features import LogFeatures
-from stream_learner.roles.learner.log_follower import LogFollower, LogPosition
+from stream_learner.roles.learner.log_follower import LogFeatures, LogFollower, LogPosition
 from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 from stream_learner.roles.learner.publication_schedule import PublicationSchedule
 from stream_learner.roles.learner.recovery import Recovery

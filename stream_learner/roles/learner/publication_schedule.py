@@ -10,7 +10,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import BrokerUnreachable, ConfigError, Fenced, RetryLater
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.leadership import Leadership, Term
-from stream_learner.roles.learner.log_features import LogFeatures
+from stream_learner.roles.learner.log_follower import LogFeatures
 from stream_learner.roles.learner.publication_gate import ModelPublicationGate
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ def test_slow_answers_are_said_once_and_their_end_too() -> None:
         for of_a_thousand in (10, 11, 500, 0, 10, 1_000):
             for number in range(1_000):
                 slow.note(0.26 if number < of_a_thousand else 0.25)
-    assert [(line["event"], line.get("share")) for line in logged] == [
+    assert [(line["event"], line["share"]) for line in logged] == [
         ("answers_slow", 0.011),
-        ("answers_slow_no_more", None),
+        ("answers_slow_no_more", 0.0),
         ("answers_slow", 1.0),
     ]
 

@@ -22,10 +22,11 @@ from stream_learner.roles.joiner.click_silence import (
     SLOT_MS,
     Arrived,
     ClickSilence,
+    NewRecords,
+    SilenceWatch,
     Usual,
 )
 from stream_learner.roles.joiner.log_tail import Hint
-from stream_learner.roles.joiner.silence_watch import NewRecords, SilenceWatch
 from tests.suite.share import share
 
 START = 1_700_000_000_000

@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_learner.roles.joiner.dead_letters import DeadLetter, DeadLetters
+from stream_learner.roles.joiner.bad_records import DeadLetter, DeadLetters
 
 
 def letter(offset: int, size: int) -> DeadLetter:

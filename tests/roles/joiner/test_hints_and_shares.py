@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.log.marks import GENESIS, MarkId
 from stream_learner.errors import TooManyBadRecords
-from stream_learner.roles.joiner.inputs import BadShare
+from stream_learner.roles.joiner.bad_records import BadShare
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.stream_clock import Remembered

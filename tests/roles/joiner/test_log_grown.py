@@ -14,7 +14,7 @@ from stream_learner.adapters.kafka import Admin, Appender, EmbeddedBroker, Kafka
 from stream_learner.core.log.marks import GENESIS, ImpressionCounts, Mark, MarkId, ResumePoint, TickCounts, encode_mark
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.errors import InputsChanged
-from stream_learner.roles.joiner.log_origin import AGAIN_S, LogOrigin
+from stream_learner.roles.joiner.log_beginning import AGAIN_S, LogBeginning
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING, LogFollower, LogPosition
 from tests.adapters.kafka.kafka_help import until
 from tests.core.log.log_world import examples_of
@@ -115,7 +115,7 @@ class Log:
 
     def began_with(self) -> int | None:
         queries = Admin(self.settings).offsets
-        return LogOrigin(self.settings, queries, self.topic, AFTER).wait()
+        return LogBeginning(self.settings, queries, self.topic, AFTER).wait_partitions()
 
 
 def point(partitions: int) -> ResumePoint:
@@ -260,10 +260,10 @@ def test_a_log_that_tells_nothing_is_looked_at_once_for_all_partitions(log: Log)
     """A joiner that begins many partitions of an empty log asks for each; what comes then is seen a second later."""
     now_s = [100.0]
     queries = Mock(wraps=Admin(log.settings).offsets)
-    origin = LogOrigin(log.settings, queries, log.topic, AFTER, clock_s=lambda: now_s[0])
-    assert [origin.wait() for _ in range(AFTER)] == [None] * AFTER
+    beginning = LogBeginning(log.settings, queries, log.topic, AFTER, clock_s=lambda: now_s[0])
+    assert [beginning.wait_partitions() for _ in range(AFTER)] == [None] * AFTER
     assert queries.high_watermarks.call_count == 1
     log.tick(0, examples=1, partitions=BEFORE)
     now_s[0] += AGAIN_S
-    assert [origin.wait() for _ in range(AFTER)] == [BEFORE] * AFTER
+    assert [beginning.wait_partitions() for _ in range(AFTER)] == [BEFORE] * AFTER
     assert queries.high_watermarks.call_count == 2

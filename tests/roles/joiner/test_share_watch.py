@@ -8,9 +8,11 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
+from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
-from stream_learner.roles.joiner.share_watch import BehindWatch, ShareWatch
+from stream_learner.roles.joiner.loop import BEHIND_S
+from stream_learner.roles.joiner.watches import ShareWatch
 
 
 def impressions(examples: int = 0, **others: int) -> TickCounts:
@@ -87,13 +89,13 @@ def test_a_share_is_over_at_half_its_bound() -> None:
 
 def test_being_behind_is_said_once_with_the_worst_partition() -> None:
     """From a minute on; it has caught up when all are below half of that, or given away."""
-    watch = BehindWatch(get_logger("joiner"))
+    behind = Episode(get_logger("joiner"), "behind", "caught_up", limit=BEHIND_S)
     with capture_logs() as logged:
         for lag_s in ({}, {0: 60.0}, {0: 61.0, 1: 90.0, 2: 5.0}, {0: 400.0}, {0: 31.0}, {0: 30.0}, {0: 61.0}, {}):
-            watch.note(lag_s)
-    assert [(line["event"], line.get("partition"), line.get("seconds")) for line in logged] == [
+            behind.look_at_worst(lag_s)
+    assert [(line["event"], line["partition"], line["seconds"]) for line in logged] == [
         ("behind", 1, 90.0),
-        ("caught_up", None, None),
+        ("caught_up", 0, 30.0),
         ("behind", 0, 61.0),
-        ("caught_up", None, None),
+        ("caught_up", None, 0.0),
     ]

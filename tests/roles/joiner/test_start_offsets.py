@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.roles.joiner.start_offsets import LONG_MS, StartOffsets, StartRule
+from stream_learner.roles.joiner.log_beginning import LONG_MS, StartOffsets, StartRule
 
 HOUR_MS = 3_600_000
 SHOWN, CLICKED = ("i", 3), ("c", 3)

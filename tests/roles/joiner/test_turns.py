@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stream_learner.roles.joiner.turns import LOOK_S, Turns
+from stream_learner.roles.joiner.owned_partitions import LOOK_S, Turns
 
 
 class World:

@@ -13,7 +13,8 @@ from stream_learner.core.events.decoders import ClickDecoder, EventSpec, Impress
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
-from stream_learner.roles.joiner.inputs import BadShare, InputPlan, Inputs
+from stream_learner.roles.joiner.bad_records import BadShare
+from stream_learner.roles.joiner.inputs import InputPlan, Inputs
 from stream_learner.roles.joiner.stream_clock import ClockRule
 
 NOW_MS = 1_763_000_000_000

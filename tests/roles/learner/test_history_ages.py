@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.roles.learner.history_ages import HistoryAges
+from stream_learner.roles.learner.history import HistoryAges
 
 AGES = st.lists(st.integers(1, 400), min_size=1, max_size=4)
 

@@ -8,8 +8,7 @@ from typing import cast
 from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.roles.learner.log_follower import LogFollower
-from stream_learner.roles.learner.log_wait import AFTER_S, LogWait
+from stream_learner.roles.learner.log_follower import AFTER_S, LogFollower, LogWait
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stream_learner.roles.joiner.held_partitions import HeldPartitions
+from stream_learner.roles.joiner.owned_partitions import OwnedPartitions
 
 
 class Joiner:
@@ -25,7 +25,7 @@ class Holder:
     def __init__(self, state: str) -> None:
         self.reported: list[object] = []
         self.forgotten: list[int] = []
-        self.held = HeldPartitions(self.reported.extend, self.forgotten.append)
+        self.held = OwnedPartitions(self.reported.extend, self.forgotten.append)
         self.joiner = Joiner()
         if state != "not held":
             self.held.assign({3})
@@ -44,7 +44,7 @@ class Holder:
         return states[0] if states else "not held"
 
 
-Event = Callable[[HeldPartitions], None]
+Event = Callable[[OwnedPartitions], None]
 EVENTS: dict[str, Event] = {
     "assigned": lambda held: held.assign({3}),
     "assigned without it": lambda held: held.assign({5}),

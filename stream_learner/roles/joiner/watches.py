@@ -1,0 +1,219 @@
+"""What a joiner says of its partitions when it begins and when it is over: streams that lag, windows that wait,
+guesses, clocks that differ, and shares of records that tell of a producer that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from stream_learner.adapters.telemetry import metric_names as names
+from stream_learner.adapters.telemetry.episode import Episode
+from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.log.marks import TickCounts
+from stream_learner.roles.joiner.partition import PartitionJoiner
+from stream_learner.roles.joiner.ticks import BrokersClock
+
+WAITS_S = 60.0
+"""Windows that wait for less are not worth a line."""
+GUESSES_OVER_MS = 600_000
+"""Guesses are over when none was found for so long."""
+DIFFERS_S = 5.0
+"""A wall clock that differs from the brokers' by more is worth a line."""
+AHEAD_S = 10.0
+"""Log time that is ahead of the clock by more is worth a line."""
+PARTITION_GAUGES = (names.JOINER_STREAM_LAG, names.JOINER_CLICK_DELAY, names.JOINER_WINDOWS_WAIT)
+HARDLY_ANY = 0.01
+"""The share of clicks that may match by chance."""
+LEAST_RECORDS = 1_000
+"""A share is judged, and counted anew, after so many records of its input."""
+LEAST_FOUND = 50
+"""To be over, a share is judged by so many records that those of a share at the bound would be this many."""
+
+
+class StreamReport:
+    """What the clocks of a joiner's partitions know. Reports once a second; used by one thread."""
+
+    def __init__(self, metrics: Metrics, log: Logger, brokers: BrokersClock, *, window_s: float) -> None:
+        self._metrics, self._brokers = metrics, brokers
+        later = "windows close so much later than they end"
+        self._lags = Episode(log, "stream_lags", limit=window_s, note=f"{later}; nothing is lost by it")
+        mixed = "where it comes and goes, some clicks come at once and others late: those are late, or orphans"
+        self._delays = Episode(log, "clicks_lag", limit=window_s, note=f"{later}; {mixed}")
+        self._waits = Episode(
+            log,
+            "windows_wait",
+            limit=WAITS_S,
+            note="an input is silent for longer than usual: windows wait, for join.idle_after at the most, or for a "
+            "click",
+        )
+        self._ahead = Episode(
+            log,
+            "stream_was_ahead",
+            note="windows were closed before all clicks were there, as it turned out: events came later than they did "
+            "before. A replay of old events into the topic looks the same",
+        )
+        self._differs = Episode(
+            log, "clock_differs", limit=DIFFERS_S, note="the wall clock of this process against that of the brokers"
+        )
+        self._guessed: dict[int, int] = {}
+        self._ahead_until = -1
+
+    def look(self, joiners: Iterable[PartitionJoiner], m: int, wall_ms: int) -> None:
+        """Report what the clocks of the partitions know. m, wall_ms: the monotonic and the wall clock."""
+        base = self._brokers.base
+        if base is None:
+            return
+        ahead_s = (wall_ms - m - base) / 1000
+        self._metrics.set(names.JOINER_CLOCK_AHEAD, ahead_s)
+        self._differs.look(abs(ahead_s), ahead_seconds=round(ahead_s, 1))
+        lags: dict[int, float] = {}
+        delays: dict[int, float] = {}
+        waits: dict[int, float] = {}
+        guessed = 0
+        for joiner in joiners:
+            partition, inputs = joiner.partition, joiner.inputs
+            if inputs is None or inputs.clock is None:
+                continue
+            lag_ms, extra_ms = inputs.clock.lag_ms(base), inputs.clock.extra_ms()
+            waits[partition] = inputs.waits_ms(m) / 1000
+            if lag_ms is not None:
+                lags[partition] = lag_ms / 1000
+            if extra_ms is not None:
+                delays[partition] = -extra_ms / 1000
+            guessed += self._count_guesses(joiner, m, base)
+        for metric, episode, seconds in zip(
+            PARTITION_GAUGES,
+            (self._lags, self._delays, self._waits),
+            (lags, delays, waits),
+            strict=True,
+        ):
+            for partition, value in seconds.items():
+                self._metrics.set(metric, value, partition=str(partition))
+            episode.look_at_worst(seconds)
+        if guessed:
+            self._ahead_until = m + GUESSES_OVER_MS
+        self._ahead.look(float(m <= self._ahead_until), examples=guessed)
+
+    def _count_guesses(self, joiner: PartitionJoiner, m: int, base: int) -> int:
+        total, before = joiner.count_guesses(m, base), self._guessed.get(joiner.partition, 0)
+        self._guessed[joiner.partition] = total
+        new = total - before if total >= before else total  # the partition was begun again
+        self._metrics.inc(names.JOINER_GUESSED, new, partition=str(joiner.partition))
+        return new
+
+    def forget(self, partition: int) -> None:
+        """A partition is not joined here any more."""
+        self._guessed.pop(partition, None)
+
+
+class AheadWatch:
+    """Notices when log time is ahead of the clock: then enough producers have wrong clocks to agree on it."""
+
+    def __init__(self, metrics: Metrics, log: Logger) -> None:
+        self._metrics = metrics
+        self._episodes = {
+            side: Episode(log, "log_time_ahead", limit=AHEAD_S, ends_at=0.0) for side in ("impressions", "clicks")
+        }
+
+    def look(self, joiners: Iterable[PartitionJoiner], now_ms: int) -> None:
+        """Report how far the log time of each input is ahead of the clock."""
+        joins = {joiner.partition: joiner.join for joiner in joiners if joiner.join is not None}
+        for side, episode in self._episodes.items():
+            log_times = {
+                p: join.impression_log_time if side == "impressions" else join.click_log_time
+                for p, join in joins.items()
+            }
+            ahead_s = {p: max(log_time - now_ms, 0) / 1000 for p, log_time in log_times.items()}
+            self._metrics.set(names.JOINER_LOG_TIME_AHEAD, max(ahead_s.values(), default=0.0), input=side)
+            episode.look_at_worst(ahead_s, input=side)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """More than `limit` of an input's records with these outcomes is worth a line."""
+
+    event: str
+    side: Literal["impressions", "clicks"]
+    outcome: str
+    limit: float
+
+    @property
+    def least_to_end(self) -> float:
+        """A share that was said is judged, and counted anew, after so many records of its input."""
+        return max(LEAST_RECORDS, LEAST_FOUND / self.limit)
+
+
+_BOUNDS = (
+    _Bound("many_duplicates", "impressions", "duplicates", 0.1),
+    _Bound("many_duplicates", "clicks", "duplicates", 0.1),
+    _Bound("many_dead_letters", "impressions", "dead", 0.01),
+    _Bound("many_dead_letters", "clicks", "dead", 0.01),
+    _Bound("many_late", "impressions", "late", 0.01),
+    _Bound("many_late", "clicks", "late", 0.05),
+)
+
+
+class ShareWatch:
+    """Notices shares above their bounds, over all partitions of a joiner."""
+
+    def __init__(self, log: Logger) -> None:
+        self._watched = [(bound, Counter[str](), Episode(log, bound.event, limit=bound.limit)) for bound in _BOUNDS]
+
+    def note(self, counts: TickCounts) -> None:
+        """Take the counts of a mark."""
+        impressions, clicks = counts.impressions, counts.clicks
+        known = clicks.matched + clicks.duplicates + clicks.orphans + clicks.late + clicks.dead
+        for bound, total, episode in self._watched:
+            is_click = bound.side == "clicks"
+            found = getattr(clicks if is_click else impressions, bound.outcome)
+            total.update(records=known if is_click else impressions.read, found=found)
+            if total["records"] >= (bound.least_to_end if episode.lasts else LEAST_RECORDS):
+                share = total["found"] / total["records"]
+                episode.look(share, input=bound.side, share=round(share, 3))
+                total.clear()
+
+
+class OrphanShare:
+    """Notices when most clicks find no impression, over all partitions of a joiner."""
+
+    LIMIT = 0.5
+    LEAST_CLICKS = 1_000
+
+    def __init__(self) -> None:
+        self._clicks = self._orphans = 0
+
+    def note(self, counts: TickCounts) -> float | None:
+        """Count clicks whose outcome is known. Returns the share of matched ones where that is too small, else None.
+
+        It is judged, and counted anew, after every `LEAST_CLICKS` clicks.
+        """
+        clicks = counts.clicks
+        self._clicks += clicks.matched + clicks.orphans
+        self._orphans += clicks.orphans
+        if self._clicks < self.LEAST_CLICKS:
+            return None
+        share = 1 - self._orphans / self._clicks
+        self._clicks = self._orphans = 0
+        return share if share < 1 - self.LIMIT else None
+
+
+def likely_causes(matched_share: float, partitions: int) -> str:
+    """The likely causes why few clicks find their impression, by the share that does. partitions: of each input."""
+    if partitions > 1 and 0.5 < matched_share * partitions < 1.5:
+        return (
+            f"about one click in {partitions}, the number of partitions, finds its impression, as when the producers "
+            "of the two topics use different partitioners: Java's default is murmur2, librdkafka's is CRC32"
+        )
+    if matched_share < HARDLY_ANY:
+        return (
+            "hardly any click finds an impression with its id: other ids in the two topics, topics not keyed by id, "
+            "times in another unit than input.time_unit, or impressions that are gone or came before the model began"
+        )
+    return (
+        "most clicks find no impression with their id in their partition: clicks later than join.window, impressions "
+        "that are gone or came before the model began, or one producer of several with other ids or partitioner"
+    )
