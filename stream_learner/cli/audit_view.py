@@ -134,7 +134,6 @@ def _check(name: str, check: Found) -> dict[str, Any]:
 
 
 def _line(finding: Found) -> str:
-    """A finding as one line: where, then what."""
     where = [finding["topic"]]
     where += [f"{name} {finding[name]}" for name in ("partition", "offset", "tick") if finding[name] is not None]
     return f"{finding['check'].replace('_', ' ')}: {' '.join(where)}: {finding['what']}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import print_json, print_table
 from stream_learner.config.values import parse_start
-from stream_learner.wording import count_of
+from stream_learner.wording import count_of, moment_of
 
 Found = Mapping[str, Any]
 
@@ -116,9 +115,5 @@ def _losses(row: Found) -> Iterator[str]:
             yield f"up to {lost:,} {side} are lost: so many offsets lie between what the log has taken and here"
     if row["clicks_given_up"]:
         yield f"given up: {count_of(row['clicks_given_up'], 'click')} that waited; what is read again counts as new"
-    yield f"impressions with a time before {_moment(row['late_before_ms'])} are late: they give no example"
-
-
-def _moment(time_ms: int) -> str:
-    moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    late_before = moment_of(row["late_before_ms"], "milliseconds")
+    yield f"impressions with a time before {late_before} are late: they give no example"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import print_json
 from stream_learner.errors import ModelsDiffer
-from stream_learner.wording import count_of
+from stream_learner.wording import count_of, moment_of
 
 Found = Mapping[str, Any]
 
@@ -109,13 +108,12 @@ def _digests(found: Found) -> str:
 
 
 def _line(entry: Found) -> str:
-    """A difference as one line."""
     where = f"partition {entry['partition']} tick {entry['tick']}"
     if "id_hash" not in entry:
         return f"{where}: the same examples in another {entry['what']}"
     if "ticks" in entry:
         where += f" ({', '.join(f'{model} {tick}' for model, tick in entry['ticks'].items())})"
-    moment = _moment(entry["log_time_ms"])
+    moment = moment_of(entry["log_time_ms"], "milliseconds")
     return f"{where} {moment} id {entry['id_hash']}: {entry['what']} ({'; '.join(_values(entry))})"
 
 
@@ -136,9 +134,4 @@ def _values(entry: Found) -> list[str]:
 def _click(click: Found) -> str:
     where = f"{click['topic']} {click['partition']} {click['offset']}"
     late = "".join(f", too late for {model}" for model in click["too_late_for"])
-    return f"click {where} {_moment(click['time_ms'])} {click['value']:g}{late}"
-
-
-def _moment(time_ms: int) -> str:
-    moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"click {where} {moment_of(click['time_ms'], 'milliseconds')} {click['value']:g}{late}"

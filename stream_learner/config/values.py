@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
+from stream_learner.wording import moment_of
+
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
@@ -128,8 +130,7 @@ def format_start(value: str | int) -> str:
     """The text that `parse_start` reads as `value`."""
     if isinstance(value, str):
         return value
-    moment = _EPOCH + timedelta(milliseconds=value)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment_of(value, "milliseconds")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ Each role gets nothing but its configuration, and is started as in production.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -28,7 +28,7 @@ from stream_learner.demo.producer import TrafficProducer
 from stream_learner.demo.scoreboard import Score, Scoreboard
 from stream_learner.errors import RetryLater
 from stream_learner.operations.topics import input_plans, plans
-from stream_learner.roles.common.lifecycle import Role, Stopping, run_role, wall_clock_ms
+from stream_learner.roles.common.lifecycle import Task, run_role, wall_clock_ms
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 from stream_learner.roles.scorer.scorer import Scorer
@@ -37,6 +37,7 @@ from stream_learner.wording import count_of
 START_S = 60.0
 SETTLE_S = 20.0
 PAUSE_S = 0.02
+JOIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,10 @@ class DemoSystem:
             partitions=plan.partitions,
             rate_per_s=plan.rate_per_s,
         )
-        self._joining = DemoThread.of_role(self._joiner, "joiner")
-        self._learning = DemoThread.of_role(self._learner, "learner")
-        self._auditing = DemoThread("audit", self._audit.run)
-        self._producing = DemoThread("traffic", self._producer.run)
+        self._joining = Task("joiner", partial(run_role, self._joiner))
+        self._learning = Task("learner", partial(run_role, self._learner))
+        self._auditing = Task("audit", self._audit.run)
+        self._producing = Task("traffic", self._producer.run)
         self._began_s = self._ended_s = 0.0
 
     def start(self) -> None:
@@ -150,11 +151,10 @@ class DemoSystem:
     def check(self) -> None:
         """Raise the error of a thread that has failed."""
         for task in (self._joining, self._learning, self._auditing, self._producing):
-            if task.failure is not None:
-                raise task.failure
+            if task.error is not None:
+                raise task.error
 
     def status(self) -> DemoStatus:
-        """The status now."""
         learner = self._learner.learner
         return DemoStatus(
             seconds=(self._ended_s or time.monotonic()) - self._began_s,
@@ -173,17 +173,17 @@ class DemoSystem:
 
     def finish(self) -> DemoResult:
         """Step 3: stop everything in the order of the data, and sum up. Raises the error of a role that failed."""
-        self._producing.stop()
+        self._producing.stop(JOIN_S)
         self._ended_s = time.monotonic()
-        self._joining.stop()
+        self._joining.stop(JOIN_S)
         self.check()
         ends = self._ends(self.config.examples_topic)
         self._audit.wait_for(ends, SETTLE_S)
         self._until(lambda: self._learner.tick >= self._audit.passed, "the last ticks to be folded", SETTLE_S)
-        self._learning.stop()
+        self._learning.stop(JOIN_S)
         self.check()
         self._until(lambda: self._scorer.version == self._learner.tick, "the last version to be served", SETTLE_S)
-        self._auditing.stop()
+        self._auditing.stop(JOIN_S)
         result = DemoResult(self.status(), f"{self._learner.learner.digest():016x}", self._problems())
         self._scorer.close()
         return result
@@ -267,40 +267,5 @@ class DemoSystem:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for task in (self._producing, self._joining, self._learning, self._auditing):
-            task.stop()
+            task.stop(JOIN_S)
         self._scorer.close()
-
-
-JOIN_S = 60.0
-
-
-class DemoThread:
-    """A thread of the demo with a signal to stop it; it keeps the error that ended it."""
-
-    def __init__(self, name: str, run: Callable[[Stopping], None]) -> None:
-        self._run = run
-        self._stopping = Stopping()
-        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
-        self.failure: BaseException | None = None
-
-    @classmethod
-    def of_role(cls, role: Role, name: str) -> DemoThread:
-        """A thread that runs a role."""
-        return cls(name, lambda stopping: run_role(role, stopping))
-
-    def start(self) -> DemoThread:
-        """Start the thread."""
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Tell the thread to stop, and wait until it has. May be called twice."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(JOIN_S)
-
-    def _guard(self) -> None:
-        try:
-            self._run(self._stopping)
-        except BaseException as error:  # noqa: BLE001 -- kept for whoever watches the task
-            self.failure = error

@@ -138,7 +138,6 @@ def quiet_logs() -> None:
 
 
 def line(status: DemoStatus, rates: tuple[float, float, float]) -> str:
-    """A status as one line."""
     counts, recent = balance(status), status.recent
     fresh = "–" if status.freshness_ms is None else "{} ms (p99 {})".format(*status.freshness_ms)
     return (
@@ -152,7 +151,6 @@ def line(status: DemoStatus, rates: tuple[float, float, float]) -> str:
 
 
 def page(status: DemoStatus, rates: tuple[float, float, float], model: str, duration_s: float) -> RenderableType:
-    """A status as a page."""
     title = f"stream-learner demo · {model}"
     body = Group(
         _progress(status, duration_s),

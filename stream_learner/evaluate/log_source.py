@@ -82,7 +82,6 @@ class LogSource:
 
 
 def read_log_block(block: list[ExampleRecord]) -> ExampleBlock:
-    """The examples of a block of a log."""
     return ExampleBlock(block, np.ones(sum(map(len, block)), np.bool_))
 
 

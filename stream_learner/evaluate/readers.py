@@ -173,7 +173,6 @@ class BlockReader:
         self._maker = RecordMaker()
 
     def __call__(self, block: Any) -> ExampleBlock:
-        """The examples of a block."""
         parsed = self._parse(block)
         return ExampleBlock(
             self._maker.records(parsed.batch),
@@ -190,7 +189,6 @@ def _given(text: str) -> Format | None:
 
 
 def _copy(parsed: Parsed) -> Parsed:
-    """A copy of the parsed columns."""
     batch = parsed.batch
     columns = (batch.log_time_ms, batch.id_hash, batch.label, batch.weight, batch.row_start, batch.keys, batch.values)
     end = parsed.namespace_end

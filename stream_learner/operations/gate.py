@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
@@ -22,6 +21,7 @@ from stream_learner.errors import DecisionRefused, NotFound, TopicMissing
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.control.topic import ControlTopic
+from stream_learner.wording import moment_of
 
 Fields = dict[str, Any]
 DAY_MS = 86_400_000
@@ -63,7 +63,7 @@ def status(config: Config) -> Fields:
         **_publication(config, found),
         "published": version if version >= 0 else None,
         "said_by": None if found is None else found.who,
-        "said_at": None if found is None else _moment(found.when_ms),
+        "said_at": None if found is None else moment_of(found.when_ms),
         "note": NO_GATE_RECORD if found is None else None,
         "decisions": [_row(config, decision, late, counting) for decision in decisions],
     }
@@ -306,7 +306,7 @@ def _row(config: Config, decision: Decision, late: frozenset[str], counting: Dec
         "to_tick": decision.to_tick,
         "from": _tick_time(config, decision.from_tick),
         "who": decision.who,
-        "when": _moment(decision.when_ms),
+        "when": moment_of(decision.when_ms),
         "why": decision.why,
         "late": decision.id in late,
         "covered_by": None if instead is None else instead.id,
@@ -315,12 +315,4 @@ def _row(config: Config, decision: Decision, late: frozenset[str], counting: Dec
 
 def _tick_time(config: Config, tick: int) -> str:
     """The time at which a tick begins."""
-    return _moment(tick * config.join.tick_ms)
-
-
-def _moment(when_ms: int) -> str:
-    """A time in ISO 8601, UTC; the number of ms if it is beyond the range of dates."""
-    try:
-        return datetime.fromtimestamp(when_ms / 1000, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"{when_ms} ms"
+    return moment_of(tick * config.join.tick_ms)

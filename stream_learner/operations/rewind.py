@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
@@ -37,6 +36,7 @@ from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.roles.learner.checkpoints import Checkpoints, open_store, rewinds_field, spans_of
 from stream_learner.roles.learner.state_dir import damage_seen
 from stream_learner.roles.learner.state_swap import finish_swap, new_database, swap
+from stream_learner.wording import moment_of
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
@@ -127,7 +127,7 @@ class _Rewind:
             "model": config.model,
             "from_tick": state.tick,
             "to_tick": kept.tick,
-            "to_time": _moment(config, kept.tick),
+            "to_time": moment_of((kept.tick + 1) * config.join.tick_ms),
             "digest": digest,
             "published_again_after": last.from_tick,
             "rewinds": len(rewinds.history),
@@ -149,8 +149,9 @@ class _Rewind:
         """The newest kept checkpoint that is early enough, and earlier than the state."""
         limit = self._request.to_tick if missed is None else min(self._request.to_tick, missed[0])
         if limit >= state.tick:
+            time = moment_of((state.tick + 1) * self._config.join.tick_ms)
             raise NotFound(
-                f"the state is of tick {state.tick} ({_moment(self._config, state.tick)}): it has nothing after tick "
+                f"the state is of tick {state.tick} ({time}): it has nothing after tick "
                 f"{limit} to take back; nothing was changed",
                 action="Give an earlier `--to`. " + LISTED,
             )
@@ -247,16 +248,7 @@ def _row(config: Config, kept: KeptCheckpoint) -> Fields:
     named: Sequence[str] = ("examples", "rows", "digest", "rewinds")
     return {
         "tick": kept.tick,
-        "time": _moment(config, kept.tick),
+        "time": moment_of((kept.tick + 1) * config.join.tick_ms),
         **{name: note.get(name) for name in named},
         "size_mib": round(kept.size_bytes / 2**20, 1),
     }
-
-
-def _moment(config: Config, tick: int) -> str:
-    """The end of a tick in ISO 8601, UTC; the tick's number where that is beyond the range of dates."""
-    try:
-        moment = datetime.fromtimestamp((tick + 1) * config.join.tick_ms / 1000, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return f"tick {tick}"
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -153,7 +154,7 @@ def test_members_share_the_partitions_in_pairs(cluster: Cluster) -> None:
 def test_the_groups_offsets_and_note_are_stored(cluster: Cluster) -> None:
     """Committed offsets and the note are found again."""
     impressions, clicks = cluster.make_topic("impressions", 2), cluster.make_topic("clicks", 2)
-    with Membership(cluster.settings, impressions, clicks) as member:
+    with closing(Membership(cluster.settings, impressions, clicks)) as member:
         until(lambda: member.poll(0.05))
         member.commit({1: ToCommit(9, 4, "note")})
         found = until(lambda: (member.poll(0.05), member.committed(1))[1].metadata and member.committed(1))

@@ -29,9 +29,10 @@ from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_config, make_traffic
 from stream_learner.demo.report import DemoLocation, as_object, as_text, balance, problems
 from stream_learner.demo.scoreboard import Score, Scoreboard
-from stream_learner.demo.system import DemoResult, DemoStatus, DemoThread
+from stream_learner.demo.system import DemoResult, DemoStatus
 from stream_learner.demo.view import Rates, bars, line, make_view, page
 from stream_learner.errors import ConfigError
+from stream_learner.roles.common.lifecycle import Task
 from stream_learner.traffic import BestPossible
 from tests.waiting import patience
 
@@ -378,7 +379,7 @@ def test_a_task_keeps_the_error_that_ended_it() -> None:
     def fail(_: object) -> None:
         raise ValueError("broken")
 
-    task = DemoThread("failing", fail).start()
+    task = Task("failing", fail).start()
     task.stop()
-    assert isinstance(task.failure, ValueError)
+    assert isinstance(task.error, ValueError)
     task.stop()

@@ -67,7 +67,6 @@ def test_a_model_of_fewer_features_goes_on_only_as_such(published: Site) -> None
         again = role(smaller(site, crosses=[]) if keep else config, keep=keep)
         with pytest.raises(StateOfAnotherModel, match="other features"):
             again.open()
-        again.close()
 
 
 def test_features_that_the_log_does_not_hold_are_refused_by_name(published: Site) -> None:

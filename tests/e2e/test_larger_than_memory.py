@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -80,10 +81,7 @@ def test_a_learner_with_little_memory_ends_with_the_same_bits(make_site: MakeSit
     assert bounded.state_scalars() == whole.state_scalars()
     assert bounded.table.count == whole.table.count
     again = role(site.config, until_tick=site.end_tick)
-    again.open()
-    try:
+    with closing(again.open()):
         assert isinstance(again.learner.table, BoundedWeightTable) and again.learner.table.resident == 0
         assert again.learner.digest_full() == whole.digest()
-    finally:
-        again.close()
     assert_scorer_has_the_weights(site, whole)

@@ -70,11 +70,10 @@ def test_three_models_in_one_pass_are_those_of_three_learners(make_site: MakeSit
         assert published.model.content["digest"] == model.digest
         assert published.model.content["slices"] == fold.learner.progress.slices()[-12:]
     again = role(*configs, until_tick=site.end_tick)
-    again.open()
-    assert again.done
-    assert not again.turn()
-    assert [f"{fold.learner.digest():016x}" for fold in again.models] == [model.digest for model in models]
-    again.close()
+    with closing(again.open()) as opened:
+        assert again.done
+        assert not opened.turn()
+        assert [f"{fold.learner.digest():016x}" for fold in again.models] == [model.digest for model in models]
 
 
 @pytest.mark.thorough

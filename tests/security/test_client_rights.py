@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_wrong_credentials_stop_every_client(secured: Secured, topics: None) -> 
     settings = KafkaSettings(secured.options("PLAIN", ALICE, **{"sasl.password": "wrong-password"}))
     with PartitionReader(settings, "readable", 0, 0) as reader:
         errors = [raises_within(AuthenticationFailed, lambda: reader.read(1, 0.1))]
-    with Membership(settings, "readable", "secret") as member:
+    with closing(Membership(settings, "readable", "secret")) as member:
         errors.append(raises_within(AuthenticationFailed, lambda: member.poll(0.1)))
     admin = Admin(settings, request_timeout_s=2.0)
     errors.append(raises_within(AuthenticationFailed, lambda: admin.describe(["readable"])))
@@ -94,7 +95,7 @@ def test_appending_without_any_right_is_fatal(secured: Secured, topics: None) ->
 
 def test_joining_a_group_without_the_right_names_the_group(alice: KafkaSettings) -> None:
     """The group's name is in the message."""
-    with Membership(alice, "readable", "secret") as member:
+    with closing(Membership(alice, "readable", "secret")) as member:
         error = raises_within(NotAuthorised, lambda: member.poll(0.1))
     assert "Read on group alices" in str(error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import (
@@ -319,12 +319,6 @@ class EndWatch:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-
-    def __enter__(self) -> EndWatch:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
 
 
 class CommittedOffset(NamedTuple):

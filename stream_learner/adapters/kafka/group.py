@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -341,9 +340,3 @@ class Membership:
     def close(self) -> None:
         """Leave the group. A static member only falls silent, and keeps its partitions for the session time-out."""
         self._consumer.close()
-
-    def __enter__(self) -> Membership:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as NoAnswerInTime
 from contextlib import suppress
-from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -186,12 +185,6 @@ class Lease:
         """Leave the group. A candidate that waits gets the lease within a heartbeat."""
         self._consumer.close()
         self.held = self.elsewhere = False
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def holder_of(settings: KafkaSettings, topic: str) -> str:

@@ -67,7 +67,6 @@ class RawBatch:
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        """The values, one by one."""
         assert self._values is not None
         return self._values
 
@@ -137,7 +136,6 @@ class PackedBatch(RawBatch):
 
     @property
     def values(self) -> Sequence[bytes | None]:
-        """The values, one by one."""
         if self._values is None:
             data, edges = self.data.tobytes(), self.bounds.tolist()  # type: ignore[union-attr]
             values: list[bytes | None] = [data[begin:end] for begin, end in pairwise(edges)]

@@ -118,7 +118,6 @@ class HeldCheckpoint:
 
     @property
     def tick(self) -> int:
-        """The tick of the checkpoint."""
         return self._records[0].stamp.version
 
     def as_copy(self, lineage: str) -> CopyHead:

@@ -65,7 +65,6 @@ def _delta_key(sequence: int, part: int) -> bytes:
 
 
 def page_key(sequence: int, prefix: Prefix) -> bytes:
-    """Key of a page."""
     return PIECES + u64(sequence) + b"p" + u64(prefix.bits) + bytes([prefix.nbits])
 
 

@@ -61,7 +61,6 @@ class Metrics:
             raise _not_declared(metric, error) from error
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        """Set a gauge."""
         self._gauges.of(metric, labels).set(value)
 
     def follow(self, metric: Metric, value: Callable[[], float], **labels: str) -> None:

@@ -159,7 +159,6 @@ def _line_bounds(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 def _chosen(
     found: Columns, good: NDArray[np.bool_], label: NDArray[np.float64], weight: NDArray[np.float64], first_line: int
 ) -> ExampleBatch:
-    """The good examples, as a batch."""
     row_len = np.diff(found.row_start)
     row_start = np.zeros(int(good.sum()) + 1, np.int64)
     np.cumsum(row_len[good], out=row_start[1:])

@@ -124,7 +124,6 @@ class GivenFlags:
         return self._texts[key][-1] if key in self._texts else default
 
     def number(self, key: str, default: float) -> float:
-        """The number that was given for a flag."""
         return float(self.text(key, "")) if self.has(key) else default
 
     def maybe(self, key: str) -> float | None:

@@ -79,7 +79,6 @@ class InputChecks:
         """Findings of the marks since the log last began anew. Marks before that need not fit the topics any more."""
 
     def take(self, mark: Mark, offset: int) -> None:
-        """Check the next mark."""
         if mark.begins_anew:
             self._wrong.clear()
         partition = self._place.partition

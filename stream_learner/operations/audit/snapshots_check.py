@@ -49,7 +49,6 @@ class _Shard:
         self._reader = PartitionReader(settings, topic, shard, start, name=f"audit-shard-{shard}", with_keys=True)
 
     def read(self, end: int, progress: Callable[[int], None]) -> None:
-        """Read on up to `end`."""
         while self._reader.position < end:
             batch = self._reader.read(READ_RECORDS, WAIT_S)
             if batch is None:

@@ -57,7 +57,6 @@ class FurtherJoiner:
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start the process."""
         self._child = Child(__name__, {"config": self._config.written(), "until_tick": self._until_tick})
         self._ended_s = None
 

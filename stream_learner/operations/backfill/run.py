@@ -16,7 +16,6 @@ It may be interrupted at any moment: joiners go on by the training log, models b
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -39,7 +38,15 @@ from stream_learner.operations.backfill.source import await_leaders, first_time_
 from stream_learner.operations.topics import ensure_topics, plans
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.common.key_rule import with_key_rule
-from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_role, wall_clock_ms
+from stream_learner.roles.common.lifecycle import (
+    Heartbeat,
+    Stopping,
+    Task,
+    all_alive,
+    all_ready,
+    run_role,
+    wall_clock_ms,
+)
 from stream_learner.roles.joiner.report import PartitionView
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
@@ -65,7 +72,7 @@ class Backfill:
         self._metrics = [Metrics(config.model) for config in plan.models]
         self._keep: dict[str, FeatureSubset] = {}
         self._joiner: JoinerRole | None = None
-        self._threads: list[RoleThread] = []
+        self._running: list[tuple[JoinerRole | LearnerRole, Heartbeat, Task]] = []
         self._further: list[FurtherJoiner] = []
 
     def run(self, stopping: Stopping, show: Show) -> Result | None:
@@ -139,9 +146,9 @@ class Backfill:
             further.start()
 
     def _begin(self, role: JoinerRole | LearnerRole) -> None:
-        thread = RoleThread(role)
-        self._threads.append(thread)
-        thread.start()
+        heartbeat = Heartbeat()
+        task = Task(role.name, lambda stopping: run_role(role, stopping, heartbeat))
+        self._running.append((role, heartbeat, task.start()))
 
     def _watch(self, learner: LearnerRole, stopping: Stopping, show: Show) -> None:
         progress = BackfillProgress(self._goal(), self._began_s)
@@ -172,30 +179,30 @@ class Backfill:
     def _serve(self, stack: ExitStack) -> None:
         """Answer `/metrics`, `/healthz` and `/readyz`, if there is a port for them."""
         telemetry = self._plan.main.telemetry
-        for thread in self._threads:
-            self._metrics[0].set(names.BUILD_INFO, 1, version=__version__, role=thread.role.name)
+        for role, _, _ in self._running:
+            self._metrics[0].set(names.BUILD_INFO, 1, version=__version__, role=role.name)
         if telemetry.http_port:
             server = TelemetryServer(
                 telemetry.http_host,
                 telemetry.http_port,
                 metrics=_AllMetrics(self._metrics),
-                health=lambda: all_alive(thread.heartbeat for thread in self._threads),
-                ready=lambda: all_ready(thread.role for thread in self._threads),
+                health=lambda: all_alive(heartbeat for _, heartbeat, _ in self._running),
+                ready=lambda: all_ready(role for role, _, _ in self._running),
                 token=telemetry.token,
             )
             stack.enter_context(server)
 
     def _check(self) -> None:
-        for thread in self._threads:
-            if thread.error is not None:
-                raise thread.error
+        for _, _, task in self._running:
+            if task.error is not None:
+                raise task.error
 
     def _stop(self) -> None:
         """Take step 5; may be called twice. Joiners stop first, so that the last checkpoint has all that they made."""
         for further in self._further:
             further.ask_to_stop()
-        for thread in reversed(self._threads):
-            thread.stop()
+        for _, _, task in reversed(self._running):
+            task.stop()
         for further in self._further:
             further.wait_stopped()
 
@@ -229,32 +236,6 @@ class Backfill:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()
-
-
-class RoleThread:
-    """A role in a thread of its own; `error` is what it ended with, None while it runs or when it ended well."""
-
-    def __init__(self, role: JoinerRole | LearnerRole) -> None:
-        self.role = role
-        self.error: BaseException | None = None
-        self.heartbeat = Heartbeat()
-        self._stopping = Stopping()
-        self._thread = threading.Thread(target=self._run, name=type(role).__name__)
-
-    def start(self) -> None:
-        """Open the role and turn it from now on."""
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            run_role(self.role, self._stopping, self.heartbeat)
-        except BaseException as error:  # noqa: BLE001 -- `Backfill` raises it in its own thread
-            self.error = error
-
-    def stop(self) -> None:
-        """Let the role finish and close; may be called twice."""
-        self._stopping.set()
-        self._thread.join()
 
 
 class _AllMetrics:

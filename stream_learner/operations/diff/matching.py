@@ -40,7 +40,6 @@ class Examples(NamedTuple):
 
     @classmethod
     def of_tick(cls, batch: ExampleBatch, place: tuple[int, int, int, int, int]) -> Examples:
-        """The examples of one tick."""
         return cls(batch, np.full(len(batch), np.array(place, PLACE)))
 
     @classmethod

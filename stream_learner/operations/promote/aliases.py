@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
@@ -17,6 +16,7 @@ from stream_learner.errors import NotFound, TopicMissing
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.lifecycle import wall_clock_ms
 from stream_learner.roles.control.topic import ControlTopic
+from stream_learner.wording import moment_of
 
 Fields = dict[str, Any]
 NO_ALIAS = "`stream-learner alias list` shows those there are; `stream-learner promote` makes one."
@@ -42,7 +42,7 @@ def show_alias(config: Config, name: str) -> Fields:
         "note": alias.last.note,
         "history": [
             {
-                "when": _moment(change.when_ms),
+                "when": moment_of(change.when_ms),
                 "what": change.what,
                 "from": change.from_model,
                 "to": change.to_model,
@@ -150,16 +150,8 @@ def _row(alias: Alias, pin: Pin | None) -> Fields:
     return {
         "alias": alias.name,
         "model": alias.model,
-        "since": _moment(last.when_ms),
+        "since": moment_of(last.when_ms),
         "who": last.who,
         "forced": last.forced,
         "pinned": pinned,
     }
-
-
-def _moment(when_ms: int) -> str:
-    """A time in ISO 8601, UTC; the number of ms if it is beyond the range of dates."""
-    try:
-        return datetime.fromtimestamp(when_ms / 1000, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return f"{when_ms} ms"

@@ -35,7 +35,6 @@ class Check:
 
     @property
     def result(self) -> str:
-        """The result as one word."""
         return {True: "ok", False: "failed", None: "note"}[self.passed]
 
 
@@ -65,7 +64,6 @@ class Outcome:
 
     @property
     def failed(self) -> list[Check]:
-        """The checks that failed."""
         return [check for check in self.checks if check.passed is False]
 
 

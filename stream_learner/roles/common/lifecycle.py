@@ -173,6 +173,32 @@ def rest(role: OpenRole, stopping: Stopping) -> None:
         own()
 
 
+class Task:
+    """A thread with a signal to stop it. error: what it ended with, None while it runs or when it ended well."""
+
+    def __init__(self, name: str, run: Callable[[Stopping], None]) -> None:
+        self.error: BaseException | None = None
+        self._run = run
+        self._stopping = Stopping()
+        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+
+    def start(self) -> Task:
+        self._thread.start()
+        return self
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Tell the thread to stop, and wait until it has. May be called twice."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _guard(self) -> None:
+        try:
+            self._run(self._stopping)
+        except BaseException as error:  # noqa: BLE001 -- kept for whoever watches the task
+            self.error = error
+
+
 @contextmanager
 def looking_for_garbage_seldom() -> Iterator[None]:
     """Within this, the collector runs after `GARBAGE_OBJECTS` new objects instead of Python's 700.

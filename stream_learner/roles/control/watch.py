@@ -62,7 +62,6 @@ class ControlWatch:
         self._thread = threading.Thread(target=self._run, name="control-watch", daemon=True)
 
     def start(self) -> ControlWatch:
-        """Start the thread."""
         self._thread.start()
         return self
 

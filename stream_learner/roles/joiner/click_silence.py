@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import End, TopicAndPartition
 from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import Logger
+from stream_learner.wording import moment_of
 
 SLOT_MS = 1_000
 LIKELY = 1 / 1000
@@ -292,11 +292,11 @@ class SilenceWatch:
         where = {"topic": self._topic} if partition is None else {"topic": self._topic, "partition": partition}
         said = self._said.setdefault(partition, Episode(self._log, "clicks_silent", "clicks_again", note=SILENT))
         if not silence.held:
-            said.end(**where, since=self._moment(since_ms))
+            said.end(**where, since=moment_of(max(self._time_of(since_ms), 0)))
         elif partition is None or not self._all.held:
             said.begin(
                 **where,
-                since=self._moment(silence.since_ms),
+                since=moment_of(max(self._time_of(silence.since_ms), 0)),
                 impressions=silence.impressions,
                 clicks_expected=round(silence.expected),
             )
@@ -312,7 +312,3 @@ class SilenceWatch:
         """What this process has learned, of all its partitions and of one, as `recall` takes it."""
         own = self._partitions.get(partition) or ClickSilence()
         return self._all.usual.to_text(), own.usual.to_text()
-
-    def _moment(self, at_ms: int) -> str:
-        moment_ms = max(self._time_of(at_ms), 0)
-        return datetime.fromtimestamp(moment_ms / 1000, timezone.utc).isoformat(timespec="seconds")

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import (
@@ -38,6 +37,7 @@ from stream_learner.core.log.marks import InputIdentity, Mark, MarkId
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.roles.common.log_reader import RawRecords, accepted, marks, pieces
 from stream_learner.roles.common.unusable_records import UnusableRecords
+from stream_learner.wording import moment_of
 
 WAIT_S = 0.05
 AGAIN_S = 1.0
@@ -110,10 +110,11 @@ class LogBeginning:
     def _first_count(self, partition: int, start: int, end: int) -> Generator[bool, None, int | None]:
         """The number of partitions in the first resume point of a partition, None where it has none."""
         for piece in self._pieces(partition, start, end):
-            for _, mark in marks((self._topic, partition), piece, unusable=self._unusable):
-                if mark.resume is not None:
-                    return mark.resume.partitions
+            found = marks((self._topic, partition), piece, unusable=self._unusable)
+            count = next((mark.resume.partitions for _, mark in found if mark.resume is not None), None)
             yield True
+            if count is not None:
+                return count
         return None
 
     def _holds_none(self, partition: int, fits: Callable[[Mark], bool]) -> Generator[bool, None, bool]:
@@ -153,11 +154,10 @@ class StartOffsets(NamedTuple):
     def say(self, log: Logger) -> None:
         """Log a warning if impressions are left out."""
         if self.left_out:
-            since = datetime.fromtimestamp(self.clicks_from_ms / 1000, timezone.utc).isoformat(timespec="seconds")
             log.warning(
                 "impressions_left_out",
                 offsets=self.left_out,
-                clicks_since=since if self.clicks_from_ms >= 0 else "none is left",
+                clicks_since=moment_of(self.clicks_from_ms) if self.clicks_from_ms >= 0 else "none is left",
                 note="the click topic reaches back less far than the impression topic: these impressions would all "
                 "count as not clicked. Keep clicks at least as long as impressions",
             )

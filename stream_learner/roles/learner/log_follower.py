@@ -75,7 +75,6 @@ class _PartitionLog:
 
     @property
     def next_offset(self) -> int:
-        """The next offset to read."""
         return self._reader.position
 
     @property
@@ -291,7 +290,6 @@ class LogFollower:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes read."""
         return sum(log.read_bytes for log in self._logs)
 
     @property
@@ -300,7 +298,6 @@ class LogFollower:
         return sum(log.waiting_bytes for log in self._logs)
 
     def close(self) -> None:
-        """Close the readers."""
         for log in self._logs:
             log.close()
 

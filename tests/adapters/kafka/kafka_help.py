@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from stream_learner.adapters.kafka import (
     Appender,
+    EndWatch,
     KafkaSettings,
     OffsetQueries,
     Reader,
@@ -36,6 +37,15 @@ def running_module(module: str, *arguments: str) -> Iterator[subprocess.Popen[st
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def watching(ends: EndWatch) -> Iterator[EndWatch]:
+    """The watch, started, while the block lasts."""
+    try:
+        yield ends.start()
+    finally:
+        ends.stop()
 
 
 def until(look: Callable[[], T | None], look_s: float = 0.01) -> T:

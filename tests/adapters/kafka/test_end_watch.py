@@ -11,6 +11,7 @@ import pytest
 
 from stream_learner.adapters.kafka import EndWatch, KafkaSettings, Moments, OffsetQueries, TopicAndPartition
 from stream_learner.errors import BrokenInvariant, RetryLater, StreamLearnerError
+from tests.adapters.kafka.kafka_help import watching
 from tests.waiting import wait_until
 
 
@@ -55,7 +56,7 @@ def test_it_asks_soon_after_each_moment_and_every_period_without_an_answer() -> 
     queries, every_ms = Answering(), 400
     moments = Moments(every_ms, after_ms=150)
     clock_ms = lambda: time.time_ns() // 1_000_000  # noqa: E731
-    with EndWatch(queries, clock_ms, [("clicks", 0)], period_s=0.01, moments=lambda: moments):
+    with watching(EndWatch(queries, clock_ms, [("clicks", 0)], period_s=0.01, moments=lambda: moments)):
         wait_until(lambda: len(queries.asked_ms) > 6, "it asks again and again")
         numbers = [(asked_ms - 150) // every_ms for asked_ms in queries.asked_ms]
         assert all(after > before for before, after in pairwise(numbers))

@@ -23,7 +23,7 @@ from stream_learner.adapters.kafka import (
     TransactionalPublisher,
 )
 from stream_learner.errors import BrokerUnreachable, RetryLater
-from tests.adapters.kafka.kafka_help import raises_within, read, until
+from tests.adapters.kafka.kafka_help import raises_within, read, until, watching
 from tests.kafka_broker.broker import Broker
 from tests.waiting import patience, wait_until
 
@@ -53,7 +53,7 @@ def test_a_hanging_broker_stops_the_time_of_the_ends(broker: Broker, settings: K
     """While the broker hangs the old answers keep their old times; afterwards they move on."""
     place, asked = (topic, 0), count()
     queries = OffsetQueries(settings, request_timeout_s=0.2)
-    with EndWatch(queries, lambda: next(asked), [place], period_s=0.05) as watch:
+    with watching(EndWatch(queries, lambda: next(asked), [place], period_s=0.05)) as watch:
         until(lambda: place in watch.snapshot)
         broker.nodes[0].signal(signal.SIGSTOP)
         after_questions(asked, 2)  # one of them was asked, and given up, while nobody could answer

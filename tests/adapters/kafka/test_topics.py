@@ -33,7 +33,7 @@ from stream_learner.errors import (
     TopicMissing,
     TopicRecreated,
 )
-from tests.adapters.kafka.kafka_help import append, raises_within, transaction, until
+from tests.adapters.kafka.kafka_help import append, raises_within, transaction, until, watching
 from tests.cli_e2e.world import free_port
 from tests.conftest import MakeTopic
 from tests.kafka_broker.broker import delete_topics
@@ -259,7 +259,7 @@ def test_end_watch_keeps_the_old_answer_with_its_old_time(admin: Admin, topics: 
 def test_end_watch_asks_in_the_background_and_stops(admin: Admin, topics: MakeTopic) -> None:
     """Times move on by themselves, new partitions appear at once, and the thread ends."""
     topic = topics("background", 2)
-    with EndWatch(admin.offsets, lambda: time.monotonic_ns(), [(topic, 0)], period_s=0.05) as watch:
+    with watching(EndWatch(admin.offsets, lambda: time.monotonic_ns(), [(topic, 0)], period_s=0.05)) as watch:
         first = until(lambda: watch.snapshot.get((topic, 0)))
         until(lambda: watch.snapshot[topic, 0].asked_at_ms > first.asked_at_ms)
         watch.watch([(topic, 1)])

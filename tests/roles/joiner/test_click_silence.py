@@ -277,7 +277,7 @@ def test_it_is_said_once_when_clicks_are_silent_and_when_they_come_again(caplog:
     assert watch.held == [] and watch.waits_since(0) is None
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     assert [line["event"] for line in said] == ["clicks_silent", "clicks_again"]
-    assert said[0]["topic"] == "c" and said[0]["since"] == "2023-11-14T22:28:20+00:00"
+    assert said[0]["topic"] == "c" and said[0]["since"] == "2023-11-14T22:28:20Z"
     assert NEEDED <= said[0]["clicks_expected"] < NEEDED + 2 and "join.hold_on_silence" in said[0]["note"]
 
 

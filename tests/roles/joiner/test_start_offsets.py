@@ -105,5 +105,5 @@ def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
         beginning.say(get_logger("joiner"))
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     assert [line["event"] for line in said] == ["impressions_left_out"] * 2
-    assert [line["clicks_since"] for line in said] == ["2023-11-14T22:13:20+00:00", "none is left"]
+    assert [line["clicks_since"] for line in said] == ["2023-11-14T22:13:20Z", "none is left"]
     assert all(line["offsets"] == 3 and "Keep clicks" in line["note"] for line in said)

@@ -42,7 +42,6 @@ class ServedName:
 
     @property
     def model(self) -> str:
-        """The model served now."""
         return self._scorer.model if self._scorer is not None else "" if self._is_alias else self.name
 
     @property

@@ -89,7 +89,6 @@ class Worker:
         return self._child.exit_code if self._child is not None else None
 
     def start(self) -> None:
-        """Start the process."""
         if self._child is not None:
             self._child.end(0)
         socket_fd = self._listening.fileno()
