@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, RawBatch, ReaderPool, SharedReader
+from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.core.log.marks import GENESIS, Mark, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import InputsChanged, RetryLater
@@ -36,6 +37,7 @@ GATHER_S = 0.005
 AFTER_S = 30.0
 """How long the fold waits before it is logged; three ticks, if that is longer."""
 MOST_NAMED = 20
+WAITS = "no tick is folded before every partition of the training log has passed it"
 UNKNOWN = 0
 """The fingerprint of features where a mark does not say."""
 
@@ -306,7 +308,7 @@ class LogWait:
     """Logs once for which partitions of the training log the fold has been waiting. Ask it in every turn."""
 
     def __init__(self, log: Logger, tick_ms: int, *, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._log = log
+        self._episode = Episode(log, "waiting_for_log", "log_goes_on", reason=WAITS)
         self._after_s = max(AFTER_S, 3 * tick_ms / 1000)
         self._clock_s = clock_s
         self._passed: int | None = None
@@ -318,18 +320,12 @@ class LogWait:
         """Note how far the log has been passed."""
         if follower.passed != self._passed:
             self._passed, self._since_s = follower.passed, self._clock_s()
-            if self.partitions:
-                self._log.info("log_goes_on", tick=follower.passed, partitions=self.partitions)
+            self._episode.end(tick=follower.passed, partitions=self.partitions)
             self.partitions = []
         elif not self.partitions and self._clock_s() - self._since_s >= self._after_s:
             self.partitions = follower.holding_back()[:MOST_NAMED]
             if self.partitions:
-                self._log.warning(
-                    "waiting_for_log",
-                    partitions=self.partitions,
-                    tick=follower.passed + 1,
-                    reason="no tick is folded before every partition of the training log has passed it",
-                )
+                self._episode.begin(tick=follower.passed + 1, partitions=self.partitions)
 
 
 class LogFeatures:

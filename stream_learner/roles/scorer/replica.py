@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stream_learner.adapters.kafka import KafkaSettings
+from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.control.records import Pin
@@ -174,7 +175,7 @@ class ModelReplica:
         """The reason why the last reader could not be begun."""
         self._held: tuple[int | None] | None = None
         """The argument of `pin`, None for no pin. A reader that is begun later is pinned with it."""
-        self._stale = False
+        self._stale = Episode(log, "version_stale", "version_fresh")
         self._changing = threading.RLock()
         """Held while the reader is exchanged or pinned, never by a thread that predicts."""
         self._stop = threading.Event()
@@ -444,15 +445,10 @@ class ModelReplica:
 
     def _tell_staleness(self) -> None:
         """Log once that the version has become stale, and once that it no longer is."""
-        reason = self.why_stale
-        if bool(reason) == self._stale:
-            return
-        self._stale = bool(reason)
-        version = self.replica.version
-        if reason:
-            self._log.warning("version_stale", version=version, reason=reason)
+        if reason := self.why_stale:
+            self._stale.begin(version=self.replica.version, reason=reason)
         else:
-            self._log.info("version_fresh", version=version)
+            self._stale.end(version=self.replica.version)
 
     def _encoding_of(self, content: Mapping[str, Any]) -> _Encoding:
         """The encoding of events for a model record. Raises NewerFormat if this program cannot make its features."""
