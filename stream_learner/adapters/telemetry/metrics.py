@@ -8,8 +8,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from time import perf_counter
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -87,15 +86,6 @@ class Metrics:
         Does nothing if it was never set.
         """
         self._gauges.forget(metric, labels)
-
-    @contextmanager
-    def timed(self, metric: Metric, **labels: str) -> Iterator[None]:
-        """Observe how long the body takes, also where it raises."""
-        began = perf_counter()
-        try:
-            yield
-        finally:
-            self.observe(metric, perf_counter() - began, **labels)
 
     def text(self) -> bytes:
         """All values in Prometheus's text format, `CONTENT_TYPE`."""

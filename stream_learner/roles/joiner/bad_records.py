@@ -105,11 +105,6 @@ class BadShare:
         self._let_pass: set[str] = set()
         self._excused: dict[tuple[str, int], int] = {}
 
-    @property
-    def share(self) -> float:
-        """The larger of both topics' shares in the current period, 0.0 without records."""
-        return max(map(self.share_of, self._read), default=0.0)
-
     def share_of(self, topic: str) -> float:
         """The share of a topic in the current period, 0.0 without records."""
         read = self._read[topic]

@@ -26,7 +26,7 @@ changes what is usual, and a long lull that is no outage counts as usual after o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import End, TopicAndPartition
@@ -252,11 +252,6 @@ class SilenceWatch:
         self._time_of = time_of
         self._said: dict[int | None, Episode] = {}
 
-    @property
-    def held(self) -> list[int]:
-        """The partitions that are held."""
-        return [partition for partition in self._partitions if self.is_held(partition)]
-
     def is_held(self, partition: int) -> bool:
         """Whether the clock may close no window of a partition."""
         own = self._partitions.get(partition)
@@ -281,10 +276,6 @@ class SilenceWatch:
         )
         for partition, came in found.items():
             self._note(partition, self._partitions.setdefault(partition, ClickSilence()), came)
-
-    def keep(self, partitions: Iterable[int]) -> None:
-        """Forget all partitions but these."""
-        self._partitions = {p: one for p, one in self._partitions.items() if p in set(partitions)}
 
     def _note(self, partition: int | None, silence: ClickSilence, came: Arrived) -> None:
         since_ms = silence.since_ms

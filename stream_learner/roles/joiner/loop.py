@@ -326,7 +326,8 @@ class JoinerLoop:
         set_to(names.JOINER_BUFFER_BYTES, sum(j.join.buffered_bytes for j in joiners if j.join))
         set_to(names.JOINER_LETTER_BYTES, sum(j.letter_bytes for j in joiners))
         set_to(names.JOINER_UNREAD, sum(bool(j.held_for) for j in joiners))
-        set_to(names.JOINER_HELD, 0.0 if self._silence is None else float(len(self._silence.held)))
+        silent = () if self._silence is None else filter(self._silence.is_held, self.partitions)
+        set_to(names.JOINER_HELD, len(list(silent)))
         self._fields.update()
         for side, topic in (("impressions", inputs.impressions_topic), ("clicks", inputs.clicks_topic)):
             set_to(names.JOINER_BAD_SHARE, inputs.bad_share.share_of(topic), input=side)

@@ -129,11 +129,6 @@ class SnapshotReader:
             served = self.replica.served
             return None if served is None else WholeVersion(served, self.replica.shards, *self.replica.all_rows())
 
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stop.is_set()
-
     def _run(self) -> None:
         try:
             while not self._stop.is_set():

@@ -182,14 +182,11 @@ def test_each_kind_has_its_operation() -> None:
     metrics.set(names.LEARNER_FEATURES, 7)
     metrics.follow(names.SCORER_VERSION, lambda: 42)
     metrics.observe(names.JOINER_APPEND, 0.003)
-    with metrics.timed(names.LEARNER_FOLD):
-        pass
     text = metrics.text().decode()
     assert 'stream_learner_joiner_impressions_total{model="ctr",outcome="example"} 5.0' in text
     assert 'stream_learner_learner_features{model="ctr"} 7.0' in text
     assert 'stream_learner_scorer_version{model="ctr"} 42.0' in text
     assert 'stream_learner_joiner_append_seconds_bucket{le="0.005",model="ctr"} 1.0' in text
-    assert 'stream_learner_learner_fold_seconds_count{model="ctr"} 1.0' in text
 
 
 def test_a_partition_given_away_is_not_shown_any_more() -> None:

@@ -59,7 +59,7 @@ def test_few_records_say_nothing_about_their_share() -> None:
     """Fewer than a hundred may all be bad; then the share counts."""
     share = BadShare(0.5, 60_000)
     noted(share, "t", *[Reason.NOT_JSON] * 99)
-    assert share.share == 1.0
+    assert share.share_of("t") == 1.0
     with pytest.raises(TooManyBadRecords, match=r"100 of 100 records of t .*join\.max_bad_share allows 50%"):
         noted(share, "t", Reason.NOT_JSON)
 
@@ -82,7 +82,7 @@ def test_a_share_up_to_the_limit_is_let_through() -> None:
     share = BadShare(0.1, 60_000)
     noted(share, "t", *[Reason.OK] * 900)
     noted(share, "t", *[Reason.NOT_JSON] * 100)
-    assert share.share == pytest.approx(0.1)
+    assert share.share_of("t") == pytest.approx(0.1)
     with pytest.raises(TooManyBadRecords):
         noted(share, "t", Reason.NOT_JSON)
     noted(share, "t", *[Reason.OK] * 900)
@@ -94,7 +94,7 @@ def test_clicks_that_are_all_bad_are_noticed_among_many_more_impressions() -> No
     noted(share, "impressions", *[Reason.OK] * 5_000)
     with pytest.raises(TooManyBadRecords, match="100 of 100 records of clicks"):
         noted(share, "clicks", *[Reason.NOT_JSON] * 100)
-    assert share.share == 1.0
+    assert (share.share_of("impressions"), share.share_of("clicks")) == (0.0, 1.0)
 
 
 def test_a_new_period_begins_anew() -> None:
@@ -104,7 +104,7 @@ def test_a_new_period_begins_anew() -> None:
     noted(share, "t", *[Reason.NOT_JSON] * 99)
     now_s = 60.1
     noted(share, "t", *[Reason.OK] * 900)
-    assert share.share == 0.0
+    assert share.share_of("t") == 0.0
 
 
 def test_a_limit_of_one_never_stops() -> None:
@@ -119,9 +119,9 @@ def test_what_is_excused_does_not_count() -> None:
         noted(share, "t", *[Reason.NOT_JSON] * 100)
     share.excuse("t", {3: 300})
     noted(share, "t", *[Reason.NOT_JSON] * 200, first=100)
-    assert share.share == 0.0
+    assert share.share_of("t") == 0.0
     noted(share, "t", *[Reason.NOT_JSON] * 50, *[Reason.OK] * 150, first=250)
-    assert share.share == 0.0
+    assert share.share_of("t") == 0.0
     with pytest.raises(TooManyBadRecords, match="100 of 250 records of t"):
         share.note("t", 4, np.arange(100), np.full(100, Reason.NOT_JSON, np.uint8))
 
