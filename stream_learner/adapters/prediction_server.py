@@ -18,9 +18,8 @@ from stream_learner.adapters.http.connection import TOO_MANY, TOO_SLOW, Connecti
 from stream_learner.adapters.http.executor import RequestExecutor
 from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.routes import Limits, Shared, make_app
+from stream_learner.adapters.http.security import Certificate, Token
 from stream_learner.adapters.http.thread import HttpThread, listen, server_config
-from stream_learner.adapters.http.tls import Certificate
-from stream_learner.adapters.http.token import Token
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics

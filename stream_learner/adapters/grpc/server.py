@@ -40,7 +40,7 @@ from stream_learner.adapters.http.gate import GONE, Deadline, Gate
 from stream_learner.adapters.http.models import ServedModel
 from stream_learner.adapters.http.refused import Refused
 from stream_learner.adapters.http.routes import Shared
-from stream_learner.adapters.http.tls import Certificate
+from stream_learner.adapters.http.security import Certificate
 from stream_learner.config.serving import Serve
 from stream_learner.errors import NotReady, PortInUse
 

@@ -32,8 +32,8 @@ without a limit. Threads of `RequestExecutor` predict large requests, and decomp
 called from any of them.
 
 `PredictionServer` (`adapters/prediction_server.py`) puts all this together, refreshes token and certificate when their
-files change (`token.py`, `tls.py`, `file_stamp.py`), and stops in this order: not ready, accept nothing more, answer
-what was asked, end. `models.py` says what a route needs of a model; the role scorer provides it. `openapi.json`
-describes every path; `openapi.py` fills in names and limits. `thread.py` also has `TelemetryServer`: `/metrics`,
-`/healthz` and `/readyz` of every role, over connections with the same limits and fewer of them.
+files change (`security.py`), and stops in this order: not ready, accept nothing more, answer what was asked, end.
+`models.py` says what a route needs of a model; the role scorer provides it. `openapi.json` describes every path;
+`openapi.py` fills in names and limits. `thread.py` also has `TelemetryServer`: `/metrics`, `/healthz` and `/readyz` of
+every role, over connections with the same limits and fewer of them.
 """

@@ -16,7 +16,7 @@ from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.adapters.http.models import Predictions, ServedModel, ServedModels
 from stream_learner.adapters.http.refused import Headers
 from stream_learner.adapters.http.replies import json_headers
-from stream_learner.adapters.http.token import Token
+from stream_learner.adapters.http.security import Token
 
 AtOnce = Callable[[RawHeaders, bytes, RawHeaders], bytes | None]
 """Takes the headers and the body of a request, and headers that every answer has. Returns the answer, or None."""

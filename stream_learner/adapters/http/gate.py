@@ -17,7 +17,7 @@ from stream_learner.adapters.http.bodies import Message, Receive, header
 from stream_learner.adapters.http.models import ServedModels
 from stream_learner.adapters.http.refused import RETRY_SOON, ClientGone, Headers, Refused
 from stream_learner.adapters.http.replies import CLOSE, Scope, Send, reply_error, reply_error_and_close
-from stream_learner.adapters.http.token import Token
+from stream_learner.adapters.http.security import Token
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import Logger, get_logger

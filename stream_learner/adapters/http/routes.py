@@ -20,7 +20,7 @@ from stream_learner.adapters.http.models import Predictions, ServedModel, Served
 from stream_learner.adapters.http.openapi import document
 from stream_learner.adapters.http.refused import RETRY_SOON, Headers
 from stream_learner.adapters.http.replies import Scope, Send, reply, reply_json
-from stream_learner.adapters.http.token import Token
+from stream_learner.adapters.http.security import Token
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 

@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from stream_learner.adapters.http.connection import LAST_S, ConnectionLimits, connection_class
-from stream_learner.adapters.http.token import Token
+from stream_learner.adapters.http.security import Token
 from stream_learner.adapters.telemetry.metrics import CONTENT_TYPE
 from stream_learner.config.references import Reference
 from stream_learner.errors import BrokenInvariant, PortInUse

@@ -13,8 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import new_client
+from stream_learner.adapters.kafka.clients import log, new_client
 from stream_learner.adapters.kafka.faults import Operation, Reports, fault
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, StreamLearnerError

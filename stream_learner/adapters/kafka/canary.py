@@ -10,7 +10,7 @@ import time
 
 from confluent_kafka import Producer
 
-from stream_learner.adapters.kafka.client_log import log
+from stream_learner.adapters.kafka.clients import log
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.reader_pool import ReaderPool
 from stream_learner.adapters.kafka.settings import KafkaSettings

@@ -6,6 +6,7 @@ secrets, so they are not kept.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -17,7 +18,6 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka.client_log import log
 from stream_learner.adapters.kafka.faults import kafka_error
 from stream_learner.errors import ConfigError, RetryLater
 
@@ -27,10 +27,42 @@ PAUSE_S = 0.3
 THREADS, FILES = 8, 16
 """More than librdkafka starts and opens while it makes a client and connects it to a few brokers."""
 NO_ROOM = "Raise the limit of threads or of open files of this process, or of its container, if it does not pass."
+PERIOD_S = 30.0
+REPEATED = frozenset(
+    {"FAIL", "ERROR", "REQTMOUT", "GETPID", "FETCHERR", "FETCH", "COORD", "METADATA", "PARTCNT", "SSL", "OIDC"}
+)
+"""Facilities that log hundreds of lines while a broker is away. The roles report that as an error anyway."""
+
+
+class RepeatFilter(logging.Filter):
+    """Thins out what librdkafka logs: shows a line of a repeated kind if there was none of that kind for `period_s`,
+    and every other line.
+    """
+
+    def __init__(self, period_s: float = PERIOD_S, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._period_s = period_s
+        self._clock_s = clock_s
+        self._last_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is shown. Its first word is librdkafka's facility."""
+        facility = record.getMessage().partition(" ")[0]
+        if facility not in REPEATED:
+            return True
+        now_s = self._clock_s()
+        if now_s - self._last_s.get(facility, -self._period_s) < self._period_s:
+            return False
+        self._last_s[facility] = now_s
+        return True
+
+
+log = logging.getLogger("stream_learner.kafka")
+log.addFilter(RepeatFilter())
 
 
 def new_client(kind: Callable[..., T], properties: dict[str, Any]) -> T:
-    """Make a client with these properties; it logs to `client_log.log`.
+    """Make a client with these properties; it logs to `log`.
 
     Tries for a moment: certificate and key may be in the middle of being replaced, one file after the other. Raises
     ConfigError with librdkafka's words if that does not help, and what `require_room` raises.

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream_learner.adapters.kafka.client_log import log
+from stream_learner.adapters.kafka.clients import log
 from stream_learner.config.references import FromEnvironment, FromFile
 from stream_learner.errors import ConfigError, RetryLater
 

@@ -26,8 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConsumerGroupDescription,
 )
 
-from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import answered, new_client
+from stream_learner.adapters.kafka.clients import answered, log, new_client
 from stream_learner.adapters.kafka.faults import MISSING, Operation, Reports, fault, kafka_error
 from stream_learner.adapters.kafka.reader_pool import READ_COMMITTED, READ_UNCOMMITTED
 from stream_learner.adapters.kafka.settings import KafkaSettings

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import answered, new_client
+from stream_learner.adapters.kafka.clients import answered, log, new_client
 from stream_learner.adapters.kafka.faults import MISSING, TRIMMED, UNREACHABLE, fault, refuses_certificate
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import AssignmentRefused, Fenced, PartitionCountsDiffer, StreamLearnerError

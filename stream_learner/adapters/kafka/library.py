@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import cimpl, libversion
 
-from stream_learner.adapters.kafka.client_log import log
+from stream_learner.adapters.kafka.clients import log
 
 TRIED = ("2.16",)
 """The versions of librdkafka whose functions and structures this was tried with; corrections of one change neither."""

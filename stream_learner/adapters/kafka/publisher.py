@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.adapters.kafka.appender import MAX_RECORD_BYTES
-from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import new_client
+from stream_learner.adapters.kafka.clients import log, new_client
 from stream_learner.adapters.kafka.faults import Operation, Reports, fault, kafka_error
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import Fenced, RetryLater, Stop, StreamLearnerError

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka.admin import Admin
-from stream_learner.adapters.kafka.client_log import log
+from stream_learner.adapters.kafka.clients import log
 from stream_learner.adapters.kafka.ends import BEYOND_END, TopicAndPartition
 from stream_learner.errors import NotAuthorised
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from stream_learner.adapters.kafka.client_log import log
-from stream_learner.adapters.kafka.clients import require_room
+from stream_learner.adapters.kafka.clients import log, require_room
 from stream_learner.adapters.kafka.credentials import Credentials, subject_of, text_of
 from stream_learner.adapters.kafka.diagnosis import diagnosis, why_nobody_listens
 from stream_learner.adapters.kafka.faults import Operation

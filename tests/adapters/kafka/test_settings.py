@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stream_learner.adapters.kafka import KafkaSettings
-from stream_learner.adapters.kafka.client_log import RepeatFilter
+from stream_learner.adapters.kafka.clients import RepeatFilter
 from stream_learner.adapters.kafka.faults import Operation, Reports, fault
 from stream_learner.adapters.kafka.properties import CONSUMER_ONLY, FIXED, OURS, PRODUCER_ONLY
 from stream_learner.errors import (

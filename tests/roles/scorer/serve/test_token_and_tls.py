@@ -125,9 +125,8 @@ def test_a_key_that_is_encrypted_is_refused_and_not_asked_for(tmp_path: Path) ->
     locked = tmp_path / "locked.enc"
     command = f"openssl pkcs8 -topk8 -in {key} -out {locked} -passout pass:abcd"
     subprocess.run(command.split(), check=True, capture_output=True)
-    code = (
-        f"from stream_learner.adapters.http.tls import Certificate; Certificate({str(certificate)!r}, {str(locked)!r})"
-    )
+    files = f"{str(certificate)!r}, {str(locked)!r}"
+    code = f"from stream_learner.adapters.http.security import Certificate; Certificate({files})"
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
