@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, RetentionWatch, TopicInfo
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.core.control.state import ControlState
 from stream_learner.core.events.field_numbers import names_by_hash
 from stream_learner.core.gate.first_version import FirstVersion
 from stream_learner.core.gate.gate import Gate
@@ -54,19 +53,16 @@ class LearnedModel:
         self,
         config: Config,
         metrics: Metrics,
+        control: ControlWatch,
         *,
         subset: FeatureSubset | None = None,
         until_tick: int | None = None,
         standby: bool = False,
         with_lease: bool = True,
-        is_paused: Callable[[str], bool] = lambda model: False,
-        control: ControlWatch | None = None,
     ) -> None:
-        """subset: the features to learn from, None for all. until_tick: the last tick to fold, None for no end.
-
-        standby: follow, and lead only while this learner holds the lease. with_lease: whether it asks for one.
-        is_paused: whether the publication of a model is paused now; asked at every turn. control: the control topic,
-        None for one without records.
+        """control: knows decisions, rewinds, and whether the publication of a model is paused. subset: the features to
+        learn from, None for all. until_tick: the last tick to fold, None for no end. standby: follow, and lead only
+        while this learner holds the lease. with_lease: whether it asks for one.
         """
         self.config = config
         self.metrics = metrics
@@ -82,7 +78,15 @@ class LearnedModel:
         self._log_features = LogFeatures(config.feature_spec().fingerprint)
         self.gate = self._new_gate()
         self._publication_gate = self._new_publication_gate()
-        self._gate_writer = self._new_gate_writer()
+        self._gate_writer = GateStateWriter(
+            self.settings,
+            config.model,
+            config.examples_topic,
+            self.gate,
+            self._publication_gate,
+            control,
+            self._log,
+        )
         self._leadership = Leadership(
             config, self.settings, metrics, self._log, self.gate, standby=standby, with_lease=with_lease
         )
@@ -94,7 +98,7 @@ class LearnedModel:
             self._log_features if subset is None else None,  # a subset's examples are cut down to its features
             self._publication_gate,
             describe=self._description,
-            is_paused=is_paused,
+            is_paused=control.paused,
         )
         self._field_names = names_by_hash(config.feature_spec())
         self._brake = BrakeLog(self._log, self._field_names)
@@ -106,47 +110,29 @@ class LearnedModel:
         """How large a piece of a checkpoint may be to fit the topic of the copies, None where nothing bounds it."""
         self._load_s = 0.0
 
-    def _control_state(self) -> ControlState:
-        return ControlState() if self._control is None else self._control.state
-
     def _new_gate(self) -> ModelGate:
-        config = self.config
+        config, control = self.config, self._control
         return ModelGate(
             config.learner.gate,
             config.model,
             config.examples_topic,
             lambda: Gate(config.gate_policy(), tick_ms=config.join.tick_ms, slices=config.gate_slices()),
-            self._control_state,
+            lambda: control.state,
             self.metrics,
             self._log,
         )
 
     def _new_publication_gate(self) -> ModelPublicationGate:
-        config = self.config
+        config, control = self.config, self._control
         policy = config.snapshots.gate if config.learner.publish else "off"
         return ModelPublicationGate(
             policy,
             config.model,
             config.join.tick_ms,
-            self._control_state,
+            lambda: control.state,
             self.metrics,
             self._log,
             FirstVersion(config.first_version(), config.join_spec().span_ms, config.join.tick_ms),
-        )
-
-    def _new_gate_writer(self) -> GateStateWriter | None:
-        """The writer of what both gates say, None without a control topic."""
-        config, control = self.config, self._control
-        if control is None:
-            return None
-        return GateStateWriter(
-            self.settings,
-            config.model,
-            config.examples_topic,
-            self.gate,
-            self._publication_gate,
-            control,
-            self._log,
         )
 
     def _new_learner(self) -> Learner:
@@ -210,7 +196,7 @@ class LearnedModel:
 
     def _follow_rewinds(self) -> None:
         """Take over the rewinds that the control topic names. Raises ModelRewound where the state was left behind."""
-        found = None if self._control is None else self._control.state.rewinds.get(self.config.model)
+        found = self._control.state.rewinds.get(self.config.model)
         if found is not None and self.config.learner.publish:
             self._checkpoints.follow_rewinds(found.spans, self.tick, self.config.control_topic)
 
@@ -384,8 +370,7 @@ class LearnedModel:
         )
         self._brake.look(self.learner, self.tick)
         self.gate.report()
-        if self._gate_writer is not None:
-            self._gate_writer.turn(leads=self.leads)
+        self._gate_writer.turn(leads=self.leads)
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
         """Publish, give the lease up, then write the last checkpoint: a standby leads before that is written.
@@ -399,8 +384,7 @@ class LearnedModel:
     def close(self) -> None:
         """Let go of the topics and the state directory. A checkpoint without its head does not count."""
         self._leadership.close()
-        if self._gate_writer is not None:
-            self._gate_writer.close()
+        self._gate_writer.close()
         if self._loaded is not None:
             self._loaded.close()
         self._log.info("learner_stopped", tick=self.tick, digest=f"{self.learner.digest():016x}")

@@ -96,12 +96,11 @@ class LearnerRole:
             LearnedModel(
                 of_model,
                 counted,
+                self._control,
                 subset=(keep or {}).get(of_model.model),
                 until_tick=until_tick,
                 standby=standby,
                 with_lease=with_lease,
-                is_paused=self._control.paused,
-                control=self._control,
             )
             for of_model, counted in zip(configs, counters, strict=True)
         )

@@ -74,6 +74,9 @@ class Control:
         self.state = ControlState()
         self.topic, self.problem, self.is_read = "control", None, False
 
+    def paused(self, model: str) -> bool:
+        return self.state.paused(model)
+
     def decide(self, what: Any, first: int, last: int) -> Decision:
         decision = Decision.make(what, first, last, who="ann", when_ms=1, why="dead clicks")
         self.write(LogDecision("m.examples", decision))
@@ -95,7 +98,7 @@ class World:
 
     def start(self) -> LearnedModel:
         self.metrics = Metrics("m")
-        self.model = LearnedModel(self.config, self.metrics, control=self.control)  # type: ignore[arg-type]
+        self.model = LearnedModel(self.config, self.metrics, self.control)  # type: ignore[arg-type]
         self.model.load(LOG, Admin(KafkaSettings({"bootstrap.servers": NOBODY})))
         return self.model
 

@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicInfo
+from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
 from stream_learner.config.optimizers import CHOICE
+from stream_learner.roles.control.watch import ControlWatch
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
 from stream_learner.roles.learner.model import LearnedModel
 from tests.cli_e2e.scraped import values_of
@@ -44,7 +46,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_logged(
 ) -> None:
     """Every checkpoint that counts is logged and counted; the last one is of the last tick, and loads later."""
     metrics = Metrics("m")
-    model = LearnedModel(config, metrics, until_tick=TICK)
+    model = LearnedModel(config, metrics, control_of(config), until_tick=TICK)
     with capture_logs() as logged:
         model.load(LOG, admin)
         model.fold([], TICK)
@@ -57,7 +59,7 @@ def test_a_checkpoint_under_way_at_the_stop_is_finished_and_logged(
     expected = [TICK, TICK + folded_since][: 1 + folded_since]
     assert checkpoints(logged) == expected
     assert values_of(metrics.text().decode())["learner_checkpoints_total", ""] == len(expected)
-    later = LearnedModel(config, Metrics("m"))
+    later = LearnedModel(config, Metrics("m"), control_of(config))
     later.load(LOG, admin)
     assert later.tick == expected[-1]
     later.close()
@@ -67,13 +69,19 @@ def test_a_model_that_is_not_published_counts_its_weights_with_each_checkpoint(c
     """If weights move without being touched, only a count finds those that are not 0: a standby's metric needs it."""
     fobos = CHOICE.of({"name": "fobos", "l1": 0.001})
     learner = config.learner.model_copy(update={"optimizer": fobos})
-    model = LearnedModel(config.model_copy(update={"learner": learner}), Metrics("m"), until_tick=TICK)
+    changed = config.model_copy(update={"learner": learner})
+    model = LearnedModel(changed, Metrics("m"), control_of(config), until_tick=TICK)
     model.load(LOG, admin)
     model.learner.fold(as_record([Example(((5, 1.0), (6, 2.0)), 1.0, 1.0)]), TICK)
     model.fold([], TICK)
     model.finish(POSITIONS)
     model.close()
     assert model.learner.nonzero == 2
+
+
+def control_of(config: Config) -> ControlWatch:
+    """A control topic that is not read yet."""
+    return ControlWatch(KafkaSettings(config.kafka_options()), config.control_topic, get_logger("learner"))
 
 
 def checkpoints(logged: list[Any]) -> list[int]:
