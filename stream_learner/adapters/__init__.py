@@ -7,7 +7,7 @@
     telemetry/    metrics by name, logs
 
 Each of these packages explains itself in its `__init__`; read that first. `prediction_server.py` puts together the
-server of both protocols. `machine.py` (memory) and `open_files.py` ask the system what this process may use.
+server of both protocols. `machine.py` (memory, disk) and `open_files.py` ask the system what this process may use.
 `record_errors.py` turns what `core` says of a bad record into the error to stop with. Roles and operations call
 adapters; an adapter decides nothing about what is read or written when.
 """

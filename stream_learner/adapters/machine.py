@@ -1,4 +1,4 @@
-"""The memory of this process: its limit, and how much freed memory the C library keeps.
+"""The memory of this process: its limit, and how much freed memory the C library keeps; and the room of a disk.
 
 GNU's allocator gives every thread an arena of its own, and each arena keeps what was freed in it. An array from some
 size on gets a mapping of its own, which is given back when the array is freed; but each time that happens the allocator
@@ -101,3 +101,9 @@ def _read(top: Path, path: str, name: str) -> Iterator[int]:
             yield int((directory / name).read_text(encoding="ascii"))
         if directory == top:
             return
+
+
+def free_bytes_of(path: Path) -> int:
+    """How many bytes this user may still write on the disk of a directory. Raises OSError where it is gone."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize

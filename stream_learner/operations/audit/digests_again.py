@@ -22,8 +22,7 @@ from stream_learner.operations.audit.copy_check import digest_of, head_content
 from stream_learner.operations.audit.findings import COPIED_CHECKPOINT, DIGESTS_AGAIN, Finding, Findings
 from stream_learner.operations.audit.snapshots_check import Published
 from stream_learner.roles.common.log_reader import accepted_ticks
-from stream_learner.roles.control.decisions import DecidedTicks, decisions_on
-from stream_learner.roles.control.rewinds import rewinds_of
+from stream_learner.roles.control.decisions import DecidedTicks, decisions_on, rewinds_of
 from stream_learner.roles.learner.checkpoints import spans_of
 from stream_learner.wording import count_of
 

@@ -1,4 +1,5 @@
-"""The operators' decisions on a training log, for whoever folds it again without judging it.
+"""The operators' decisions on a training log and the rewinds of a model, for whoever folds the log again without
+judging it, and compares what was published.
 
 A decision takes effect at the first tick with examples that it covers, whatever a gate said of the tick. So the bounds
 are not needed to learn again what was learned.
@@ -7,6 +8,7 @@ are not needed to learn again what was learned.
 from __future__ import annotations
 
 from stream_learner.adapters.kafka import KafkaSettings
+from stream_learner.core.control.rewinds import Span
 from stream_learner.core.gate.decisions import Decision, Decisions, decisions_digest
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import TopicMissing
@@ -49,3 +51,17 @@ class DecidedTicks:
     def digest(self) -> int:
         """The digest of the decisions that took effect so far, as a learner's digest covers it; 0 for none."""
         return decisions_digest(self._applied.values())
+
+
+def rewinds_of(settings: KafkaSettings, control_topic: str, model: str) -> tuple[Span, ...]:
+    """The spans that a model was taken back over; none of a topic that is missing.
+
+    Raises what reading the topic raises, and DamagedLog or NewerFormat where the record cannot be read.
+    """
+    try:
+        control = ControlTopic(settings, control_topic)
+    except TopicMissing:
+        return ()
+    control.check(b"rewind/" + model.encode())
+    found = control.state.rewinds.get(model)
+    return () if found is None else found.spans

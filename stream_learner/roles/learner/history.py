@@ -19,7 +19,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from stream_learner.adapters.disk import free_bytes_of
+from stream_learner.adapters.machine import free_bytes_of
 from stream_learner.adapters.rocksdb.history import KeptCheckpoint, drop, keep, kept_in
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.errors import StreamLearnerError

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stream_learner.adapters.disk import free_bytes_of
 from stream_learner.adapters.kafka import TopicAndPartition
+from stream_learner.adapters.machine import free_bytes_of
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stream_learner.adapters.disk import free_bytes_of
+from stream_learner.adapters.machine import free_bytes_of
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.errors import BrokenInvariant, DiskFull, StateDamaged
 from stream_learner.wording import count_of
