@@ -59,20 +59,20 @@ bench: $(STAMPS)/bench ## Measure, beside Vowpal Wabbit and River
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 figures: $(STAMPS)/test ## Make the figures of the sources again, into docs/figures.md
-	@$(BIN)/python -m figures $(ARGS)
+	@$(BIN)/python -m proofs.figures $(ARGS)
 
 conformance: $(STAMPS)/bench ## Hold this project, Vowpal Wabbit and River against the papers, and compare losses live
-	@$(BIN)/python -m conformance $(ARGS)
+	@$(BIN)/python -m proofs.conformance $(ARGS)
 	@$(BIN)/python -m tests.evaluate.vw
 
 fuzz: $(STAMPS)/test ## Fuzz everything that reads bytes of others (ARGS="snapshot-records --inputs 1000000 --seed 1")
-	@$(BIN)/python -m fuzz $(ARGS)
+	@$(BIN)/python -m proofs.fuzz $(ARGS)
 
 chaos: $(STAMPS)/test ## Kill, cut and fill everything on real brokers, and compare the bits (ARGS="--kills 300 --seed 1")
-	@$(BIN)/python -m chaos $(ARGS)
+	@$(BIN)/python -m proofs.chaos $(ARGS)
 
 simulate: $(STAMPS)/test ## Run random histories of the protocols in one process (ARGS="--histories 100000 --seed 1 --jobs 2")
-	@$(BIN)/python -m simulation $(ARGS)
+	@$(BIN)/python -m proofs.simulation $(ARGS)
 
 wheel: $(STAMPS)/demo ## Build a wheel for this Python and machine into dist/, with its kernels compiled
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

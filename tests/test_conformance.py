@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from conformance import laws_proximal
-from conformance.__main__ import LAWS, PAGE, held, judge, page, subjects
-from conformance.law import Law
-from conformance.ours import Ours
-from conformance.subject import Features, Machine
+from proofs.conformance import laws_proximal
+from proofs.conformance.__main__ import LAWS, PAGE, held, judge, page, subjects
+from proofs.conformance.law import Law
+from proofs.conformance.ours import Ours
+from proofs.conformance.subject import Features, Machine
 
 
 @pytest.mark.parametrize("law", LAWS, ids=[law.name for law in LAWS])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from figures.__main__ import DOCS, FIGURES, make
-from figures.data import FOLDER, DataMissing, libsvm
-from figures.page import Claim, Figure, Plot, draw, section
+from proofs.figures.__main__ import DOCS, FIGURES, make
+from proofs.figures.data import FOLDER, DataMissing, libsvm
+from proofs.figures.page import Claim, Figure, Plot, draw, section
 
 SMALL = ("theorem1", "bounds", "oscillation")
 NEED_DATA = ("sentiment",)

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chaos import check
-from chaos.check import AnswerSeen, ReplicaSeen
-from chaos.gather import keys_of
+from proofs.chaos import check
+from proofs.chaos.check import AnswerSeen, ReplicaSeen
+from proofs.chaos.gather import keys_of
 from stream_learner.core.log.balance import Balance
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 from tests.e2e.training_log import counts_of, plain_examples

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from chaos.disk import CHUNK_BYTES, SIZE_MB, Disk, damage
+from proofs.chaos.disk import CHUNK_BYTES, SIZE_MB, Disk, damage
 
 
 def takes(path: Path, size: int) -> bool:

@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from chaos.incidents.catalogue import INCIDENTS, Incident
-from chaos.incidents.load import Load
-from chaos.incidents.run import row_of, run_incident
-from chaos.incidents.traffic import Event, Traffic, usual
+from proofs.chaos.incidents.catalogue import INCIDENTS, Incident
+from proofs.chaos.incidents.load import Load
+from proofs.chaos.incidents.run import row_of, run_incident
+from proofs.chaos.incidents.traffic import Event, Traffic, usual
 from tests.kafka_broker.broker import Broker
 from tests.waiting import wait_until
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chaos.plan import KILLS, Fault, plan_of
-from chaos.run import command, plans_of
-from chaos.traffic import traffic_of
+from proofs.chaos.plan import KILLS, Fault, plan_of
+from proofs.chaos.run import command, plans_of
+from proofs.chaos.traffic import traffic_of
 from tests.scenarios import scenario
 
 

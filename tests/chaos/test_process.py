@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.process import Process
+from proofs.chaos.process import Process
 from tests.waiting import patience, wait_until
 
 SAYS = """

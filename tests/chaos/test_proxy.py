@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.proxy import HOST, Mode, Network, Proxy
+from proofs.chaos.proxy import HOST, Mode, Network, Proxy
 from tests.waiting import patience
 
 QUIET_S = 0.3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.__main__ import parser
-from chaos.plan import plan_of
+from proofs.chaos.__main__ import parser
+from proofs.chaos.plan import plan_of
 from stream_learner.config import Config
 from stream_learner.config.paths import leaves
 from stream_learner.errors import all_errors

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster
-from chaos.plan import LEARNERS, Fault, Plan, Step, plan_of
-from chaos.proxy import Mode
-from chaos.schedule import NO_CLIENT, run_schedule
+from proofs.chaos.cluster import Cluster
+from proofs.chaos.plan import LEARNERS, Fault, Plan, Step, plan_of
+from proofs.chaos.proxy import Mode
+from proofs.chaos.schedule import NO_CLIENT, run_schedule
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.core.warmup import compile_kernels
 from tests.waiting import patience, wait_until
@@ -92,7 +92,7 @@ def test_the_active_controller_can_be_told_and_changes_when_it_is_killed(cluster
 
 def test_the_command_says_what_it_does() -> None:
     """Its help, and what it does with nonsense."""
-    command = [sys.executable, "-m", "chaos"]
+    command = [sys.executable, "-m", "proofs.chaos"]
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert all(option in shown for option in ("--kills", "--seed", "--schedule", "--json", "--patience"))
     wrong = subprocess.run([*command, "--kills", "0"], capture_output=True, text=True, check=False)

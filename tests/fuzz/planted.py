@@ -12,8 +12,8 @@ from random import Random
 
 import numpy as np
 
-from fuzz.guard import GuardedBuffer, Side
-from fuzz.target import Target, Wrong
+from proofs.fuzz.guard import GuardedBuffer, Side
+from proofs.fuzz.target import Target, Wrong
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_byte
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from rocksdict import WriteBatch
 
-from fuzz.publications import Pair, histories
-from fuzz.targets.checkpoints import opened, written_checkpoints
-from fuzz.targets.replica import Item, Reading, values_of
-from fuzz.targets.snapshots import sealed_anew
+from proofs.fuzz.publications import Pair, histories
+from proofs.fuzz.targets.checkpoints import opened, written_checkpoints
+from proofs.fuzz.targets.replica import Item, Reading, values_of
+from proofs.fuzz.targets.snapshots import sealed_anew
 from stream_learner.config.load import load_config
 from stream_learner.core.errors import DamagedRecord
 from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder

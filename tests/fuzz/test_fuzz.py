@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.harness import Run
-from fuzz.target import CORPUS, TARGETS, corpus_of, load
-from fuzz.worker import MOST_FINDINGS, inputs_of
+from proofs.fuzz.harness import Run
+from proofs.fuzz.target import CORPUS, TARGETS, corpus_of, load
+from proofs.fuzz.worker import MOST_FINDINGS, inputs_of
 from tests.suite.share import share
 from tests.waiting import patience
 

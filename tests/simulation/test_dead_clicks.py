@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from simulation.kafka import Log
-from simulation.stream_process import LOG, RunSettings
-from simulation.stream_run import StreamRun
-from simulation.stream_worlds import CLICKED, MINUTE, StreamWorld, clicks_dead
+from proofs.simulation.kafka import Log
+from proofs.simulation.stream_process import LOG, RunSettings
+from proofs.simulation.stream_run import StreamRun
+from proofs.simulation.stream_worlds import CLICKED, MINUTE, StreamWorld, clicks_dead
 from stream_learner.core.log.examples import ExampleRecord, decode
 from stream_learner.core.machine.hashing import hash_texts
 from tests.oracles.events import BIAS_KEY, DEFAULTS

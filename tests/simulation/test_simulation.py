@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from simulation.__main__ import main
-from simulation.joiners import World
-from simulation.kafka import Log
-from simulation.mutations import MUTATIONS, Mutation, applied, hunt
-from simulation.oracle import accepted_marks
-from simulation.process import LOG, Process
-from simulation.run import Outcome, kind_of, run_histories, run_history
+from proofs.simulation.__main__ import main
+from proofs.simulation.joiners import World
+from proofs.simulation.kafka import Log
+from proofs.simulation.mutations import MUTATIONS, Mutation, applied, hunt
+from proofs.simulation.oracle import accepted_marks
+from proofs.simulation.process import LOG, Process
+from proofs.simulation.run import Outcome, kind_of, run_histories, run_history
 from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.joiner.log_tail import Hint
@@ -144,7 +144,7 @@ def test_a_failing_seed_is_printed_and_ends_with_1(capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     report = json.loads(out)
     seed = report["failures"][0]["seed"]
-    assert f"python -m simulation --seed {seed} --trace" in err
+    assert f"python -m proofs.simulation --seed {seed} --trace" in err
     assert Counter(report["histories"]).total() == 6
 
 

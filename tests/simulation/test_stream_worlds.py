@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.mutations_streams import NOTICED_BY, noticed
-from simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
-from simulation.stream_worlds import worlds
+from proofs.simulation.mutations_streams import NOTICED_BY, noticed
+from proofs.simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
+from proofs.simulation.stream_worlds import worlds
 from tests.suite.share import cases
 
 QUICK = {

@@ -7,5 +7,5 @@ that are swapped. For each, the tree is copied to a temporary folder, the mistak
 that should catch it are run there. A fault is caught if a test fails twice with it and passes without it.
 
 Whoever changes the tests runs this before and after: nothing that was caught may be missed afterwards. Mistakes in the
-protocols of joiner and publisher are in `simulation/mutations*.py`, which random histories have to notice.
+protocols of joiner and publisher are in `proofs/simulation/mutations*.py`, which random histories have to notice.
 """

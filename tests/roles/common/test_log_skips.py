@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from simulation.kafka import Calm, Log, Queries, Reader
+from proofs.simulation.kafka import Calm, Log, Queries, Reader
 from stream_learner.core.log.header import Kind, open_record
 from stream_learner.core.log.marks import Mark, MarkId
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.silence import Site, main, results
+from proofs.simulation.silence import Site, main, results
 from stream_learner.adapters.kafka import End
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.roles.joiner.click_silence import (
@@ -327,7 +327,7 @@ def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int) -> None:
 
 @share(2, of=7)
 def test_no_generated_stream_of_days_is_held_for_long(examples: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """A part of `python -m simulation.silence`: of two sites, eight streams each; silence is always noticed."""
+    """A part of `python -m proofs.simulation.silence`: of two sites, eight streams each; silence is always noticed."""
     sites = (Site(1, 0.02), Site(20, 0.02))
     found = list(results(examples, 3, sites))
     assert sum(result.holds for result in found) <= 2

@@ -1,0 +1,119 @@
+"""Mutations of the stream's own clock: the joiner without one piece of the rule, which a short world must notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proofs.simulation.patches import Patches, patched
+from proofs.simulation.stream_bounds import SHORT
+from proofs.simulation.stream_process import StreamProcess
+from stream_learner.roles.joiner.click_silence import SilenceWatch
+from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
+from stream_learner.roles.joiner.ticks import Ticks
+
+
+def _after_add(change: Any) -> Patches:
+    """Arrivals that change something of themselves after each arrival."""
+    right = Arrivals.add
+
+    def add(self: Arrivals, offsets: list[int], m: int) -> None:
+        right(self, offsets, m)
+        if offsets:
+            change(self)
+
+    return [(Arrivals, "add", add)]
+
+
+def _median_only(arrivals: Arrivals) -> None:
+    arrivals.slow = arrivals.fast
+
+
+def _newest_only(arrivals: Arrivals) -> None:
+    arrivals.slow = arrivals.fast = arrivals._offsets[-1]
+
+
+def _all_arrive() -> Patches:
+    found: Patches = []
+    for name in ("note_impressions", "note_clicks"):
+        right = getattr(StreamClock, name)
+
+        def note(self: StreamClock, *args: Any, right: Any = right, arrived: bool = False) -> None:
+            right(self, *args, arrived=True)
+
+        found.append((StreamClock, name, note))
+    return found
+
+
+def _no_topic() -> Patches:
+    right = StreamClock.__post_init__
+
+    def begin(self: StreamClock) -> None:
+        right(self)
+        self.topics = TopicArrivals.none_yet(self.rule)
+
+    return [(StreamClock, "__post_init__", begin)]
+
+
+def _coupled() -> Patches:
+    right = Ticks.__init__
+
+    def begin(self: Ticks, *args: Any, coupled: bool) -> None:
+        right(self, *args, coupled=True)
+
+    return [(Ticks, "__init__", begin)]
+
+
+NOTICED_BY: dict[str, tuple[str, Any]] = {
+    "no hold: windows close while nothing comes": (
+        "stall of 5 min, stays behind",
+        lambda: [(StreamClock, "stood_at", lambda self, m, base, **rest: m)],
+    ),
+    "median only: the last three arrivals cannot slow the clock": (
+        "stall of 5 min, stays behind",
+        lambda: _after_add(_median_only),
+    ),
+    "newest only: the newest arrival alone says the lag": (
+        "5 % of devices 2 h wrong",
+        lambda: _after_add(_newest_only),
+    ),
+    "no relearning: after a silence the old arrivals still count": (
+        "stall of 5 min, stays behind",
+        lambda: [(Arrivals, "is_silent", lambda self, m: False)],
+    ),
+    "no click delay: clicks are taken to come with the impressions": (
+        "clicks alone 5 min late",
+        lambda: [(StreamClock, "_extra", lambda self: 0)],
+    ),
+    "no topic: a partition knows its own arrivals only": (
+        "mirror 35 min behind, a partition added",
+        _no_topic,
+    ),
+    "backlog is arrival: what is read late counts as having come late": (
+        "down for 15 min, slow reader, clicks 5 min late, nothing remembered",
+        _all_arrive,
+    ),
+    "wall clock: in place of the monotonic one": (
+        "wall clock 24 h ahead for 2 s",
+        lambda: [(StreamProcess, "monotonic_ms", lambda self: self.wall_ms() - self._booted)],
+    ),
+    "coupled: a mark closes ticks and windows together": (
+        "one of 4 partitions 35 min behind, then empty",
+        _coupled,
+    ),
+    "nothing is remembered over a restart": (
+        "restart in a stall of 2 h",
+        lambda: [(Remembered, "from_text", lambda text: None)],
+    ),
+    "clicks that stop are not waited for": (
+        "clicks dead after 2 min",
+        lambda: [(SilenceWatch, "waits_since", lambda self, partition: None)],
+    ),
+}
+"""Each mutation, the short world that notices it, and its patches."""
+
+
+def noticed(name: str, world: str = "") -> list[str]:
+    """The bounds that a short world passes under a mutation; by default those of the world that is named with it."""
+    of, patches = NOTICED_BY[name]
+    with patched(patches()):
+        return SHORT[world or of].broken()
