@@ -331,8 +331,8 @@ class _Kept:
         self.click, self.place, self.word = click, place, word
 
 
-class _Replay:
-    """The state of a partition after some marks."""
+class Replay:
+    """The state of a partition after some marks; `close` is given one after the other."""
 
     def __init__(self, impressions: Sequence[Impression], clicks: Sequence[Click], s: Settings, partition: int) -> None:
         self.impressions, self.clicks, self.s, self.partition = impressions, clicks, s, partition
@@ -474,5 +474,5 @@ def replay(
     partition: int = 0,
 ) -> list[Joined]:
     """The output of each mark, as a pure function of the inputs and the marks up to it."""
-    state = _Replay(impressions, clicks, s, partition)
+    state = Replay(impressions, clicks, s, partition)
     return [state.close(mark) for mark in marks]

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from stream_learner.core.join.spec import JoinSpec
-from tests.core.join.join_oracle import Record
+from tests.core.join.plain_join import Record
 
 UNKNOWN_KEY = 999
 

@@ -14,16 +14,16 @@ from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState, NotRead
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, InputIdentity
 from tests.core.join.join_histories import History, closed_by_log, random_history
-from tests.core.join.join_oracle import (
+from tests.core.join.plain_join import (
     PlainJoin,
     PlainTick,
     Record,
     clicks_batch,
     impressions_batch,
-    log_times_of,
     plain,
     true_labels,
 )
+from tests.oracles.join import log_times
 
 HISTORIES = 120
 
@@ -86,7 +86,7 @@ def test_labels_are_true() -> None:
         rng = random.Random(seed)
         history = closed_by_log(random_history(rng), rng)
         ahead = history.spec.lateness_ms
-        logs = log_times_of(history.clicks, history.spec.agree)
+        logs = log_times([c.time for c in history.clicks], history.spec.agree)
         kept = [c for c, log in zip(history.clicks, logs, strict=True) if c.time is None or c.time <= log + ahead]
         _, outputs = run_in_random_batches(history, rng)
         by_weight = {r.number: r.offset for r in history.impressions}

@@ -23,7 +23,7 @@ from stream_learner.core.log.marks import (
     encode_mark,
 )
 from tests.core.join.join_histories import History, closed_by_log, random_history
-from tests.core.join.join_oracle import clicks_batch, impressions_batch, true_labels
+from tests.core.join.plain_join import clicks_batch, impressions_batch, true_labels
 
 HISTORIES = 100
 

@@ -26,7 +26,7 @@ from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState, TickOutput
 from stream_learner.core.log.marks import InputIdentity, Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
-from tests.core.join.join_oracle import (
+from tests.core.join.plain_join import (
     PlainJoin,
     PlainTick,
     Record,

@@ -9,7 +9,7 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState, TickOutput
 from stream_learner.core.log.marks import InputIdentity, Mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
-from tests.core.join.join_oracle import PlainJoin, Record, clicks_batch, impressions_batch, plain
+from tests.core.join.plain_join import PlainJoin, Record, clicks_batch, impressions_batch, plain
 
 HISTORIES = 80
 

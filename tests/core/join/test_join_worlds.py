@@ -6,16 +6,14 @@ import random
 from collections import Counter
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 
-from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState, TickOutput
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.core.log.marks import Mark as LogMark
 from tests.core.join.join_worlds import World, closed_by_log, random_world
-from tests.oracles.events import Click, Impression, Settings
+from tests.core.join.plain_join import CLICK_OUTCOMES, OUTCOMES, clicks_of, impressions_of, spec_of
+from tests.oracles.events import Click, Impression
 from tests.oracles.join import Joined, Mark, join_by_log_time, replay
 from tests.suite.share import share
 
@@ -29,37 +27,6 @@ class Emitted:
     examples: list[Row]
     impressions: Counter[str]
     clicks: Counter[str]
-
-
-def spec_of(s: Settings) -> JoinSpec:
-    names = ("window_ms", "skew_ms", "tick_ms", "dedupe_ms", "keep_negatives", "lateness_ms", "agree")
-    return JoinSpec(**{name: s[name] for name in names})
-
-
-def impressions_of(events: list[Impression]) -> tuple[np.ndarray, Impressions]:
-    """Offsets and columns, without features."""
-    n = len(events)
-    columns = Impressions(
-        np.array([e.time_ms is None for e in events], np.uint8),
-        np.array([e.time_ms or 0 for e in events], np.int64),
-        np.array([e.id_hash for e in events], np.uint64),
-        np.array([e.weight for e in events], np.float64),
-        np.zeros(n + 1, np.int64),
-        np.zeros(0, np.uint64),
-        np.zeros(0),
-    )
-    return np.array([e.offset for e in events], np.int64), columns
-
-
-def clicks_of(events: list[Click]) -> tuple[np.ndarray, Clicks]:
-    """Offsets and columns."""
-    columns = Clicks(
-        np.array([e.time_ms is None for e in events], np.uint8),
-        np.array([e.time_ms or 0 for e in events], np.int64),
-        np.array([e.id_hash for e in events], np.uint64),
-        np.array([e.value for e in events], np.float64),
-    )
-    return np.array([e.offset for e in events], np.int64), columns
 
 
 def run(world: World, rng: random.Random, by_clock: bool, together: bool = False) -> list[TickOutput]:
@@ -113,12 +80,10 @@ def marks_of(outputs: list[TickOutput]) -> list[Mark]:
 def emitted(output: TickOutput, mark: Mark) -> Emitted:
     b, i, c = output.examples, output.counts.impressions, output.counts.clicks
     columns = (b.log_time_ms.tolist(), b.id_hash.tolist(), b.label.tolist(), b.weight.tolist())
-    names = ("read", "examples", "positives", "duplicates", "late", "sampled_out", "dead")
-    clicks = ("read", "matched", "duplicates", "orphans", "late", "dead", "waiting")
     return Emitted(
         [(mark.last_tick, *row) for row in zip(*columns, strict=True)],
-        +Counter({name: getattr(i, name) for name in names}),
-        +Counter({name: getattr(c, name) for name in clicks}),
+        +Counter({name: getattr(i, name) for name in OUTCOMES}),
+        +Counter({name: getattr(c, name) for name in (*CLICK_OUTCOMES, "waiting")}),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.join.join_histories import closed_by_log, random_history
-from tests.core.join.join_oracle import PlainJoin, plain
+from tests.core.join.plain_join import PlainJoin, plain
 from tests.core.join.test_join import run_in_random_batches, single_ticks
 
 
