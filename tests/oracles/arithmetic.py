@@ -85,6 +85,15 @@ def sigmoid(p: float, exp: Callable[[float], float] = exp_documented) -> float:
     return e / (1.0 + e)
 
 
+def softplus(
+    x: float,
+    exp: Callable[[float], float] = exp_documented,
+    log1p: Callable[[float], float] = log1p_documented,
+) -> float:
+    """log(1 + e**x)."""
+    return max(x, 0.0) + log1p(exp(-abs(x)))
+
+
 def log_loss(
     p: float,
     y: float,
@@ -92,11 +101,7 @@ def log_loss(
     log1p: Callable[[float], float] = log1p_documented,
 ) -> float:
     """Cross entropy of label y in [0, 1] under the log-odds p."""
-
-    def softplus(x: float) -> float:
-        return max(x, 0.0) + log1p(exp(-abs(x)))
-
-    return y * softplus(-p) + (1.0 - y) * softplus(p)
+    return y * softplus(-p, exp, log1p) + (1.0 - y) * softplus(p, exp, log1p)
 
 
 def size(x: float) -> int:

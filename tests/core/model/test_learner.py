@@ -23,8 +23,8 @@ from stream_learner.core.model import digest as digests
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal, make_optimizer
 from tests.core.model.example_records import Example, as_record, random_examples
-from tests.core.model.fold_oracle import Ftrl
 from tests.oracles.arithmetic import MASK, mix
+from tests.oracles.fold import Ftrl
 
 PARAMETERS = [(0.1, 1.0, 1.0, 1.0), (0.5, 0.0, 0.0, 0.0), (2.0, 0.3, 0.05, 0.0), (0.03, 1.0, 0.0, 2.5)]
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.losses import LOGISTIC, SQUARED
 from stream_learner.core.model.progress import BINS_PER_UNIT, LARGEST_MARGIN, LOG_LOSS, Progress
-from tests.core.model.fold_oracle import log_loss, sigmoid
+from tests.oracles.arithmetic import log_loss, sigmoid
 
 Seen = tuple[float, float, float, int]
 """Margin (NaN: refused), label, importance, log time."""

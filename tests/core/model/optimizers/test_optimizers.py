@@ -15,8 +15,9 @@ from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.losses import make_loss
 from stream_learner.core.model.optimizers import OPTIMIZERS, FtrlProximal, make_optimizer, sample_optimizer
 from tests.core.model.example_records import Example, as_record
-from tests.core.model.fold_oracle import Ftrl, sigmoid
 from tests.core.model.optimizers.optimizer_help import bits_of, some_examples, weights_of
+from tests.oracles.arithmetic import sigmoid
+from tests.oracles.fold import Ftrl
 
 rates = st.floats(0.001, 10.0)
 penalties = st.one_of(st.just(0.0), st.floats(0.0, 5.0))

@@ -16,7 +16,7 @@ from stream_learner.core.machine.memory import address_of
 from stream_learner.core.model.table import regions
 from stream_learner.core.model.table.rows import StateRows
 from stream_learner.core.model.table.table import WeightTable
-from tests.core.model.fold_oracle import mix
+from tests.oracles.arithmetic import mix
 
 Model = dict[int, tuple[tuple[float, ...], int]]
 
