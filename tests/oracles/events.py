@@ -7,17 +7,13 @@ agree with it without a sentence of the design that says so.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import struct
-from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-import xxhash
-
-from tests.oracles.arithmetic import log1p_documented, size
+from tests.oracles.feature_rows import h as hash_bytes
+from tests.oracles.feature_rows import row
 
 BIAS_KEY = 0xEF46DB3751D8E999
 
@@ -94,11 +90,6 @@ class Click(NamedTuple):
 
 class BadRecord(Exception):
     """The record is not an event."""
-
-
-def hash_bytes(data: bytes) -> int:
-    """XXH64 with seed 0, where 0, which marks an empty slot, becomes 1."""
-    return xxhash.xxh64_intdigest(data, seed=0) or 1
 
 
 def _integer(text: str) -> int | float:
@@ -182,66 +173,20 @@ def read_click(record: Record, s: Settings) -> Click:
         return Click(record.offset, None, 0, 0.0)
 
 
-def _listed(name: str, names: Iterable[str]) -> bool:
-    """Whether a field, or an object around it, is among the names."""
-    return any(name == n or name.startswith(n + ".") for n in names)
-
-
-def _single(name: str, value: Any, s: Settings) -> tuple[int, float]:
-    """Key and value of one string, boolean or number."""
-    if isinstance(value, bool):
-        value = "true" if value else "false"
-    elif name in s["buckets"] and not isinstance(value, str):
-        value = f"b{sum(edge <= value for edge in s['buckets'][name])}"
-    elif isinstance(value, int) and name in s["categorical"]:
-        value = str(value)
-    elif name in s["log"] and not isinstance(value, str):
-        return hash_bytes(name.encode()), math.copysign(log1p_documented(abs(float(value))), value)
-    elif name in (*s["number"], *s["categorical"]) and not isinstance(value, str):
-        return hash_bytes(name.encode()), float(value)
-    elif not isinstance(value, str):
-        value = f"b{size(float(value)):04d}"
-    return hash_bytes(f"{name}={value}".encode()), 1.0
-
-
 def features(event: dict[str, Any], s: Settings) -> Features:
     """Keys and values of an event in their order: fields as they occur, missing indicators, crosses, bias."""
-    reserved = {s["id"], s["time"], s["weight"]}
-    total: dict[int, float] = {}
-    fields: dict[str, list[int]] = {}
-
-    def add(key: int, value: float) -> None:
-        total[key] = total[key] + value if key in total else value
-
-    def visit(name: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for inner, v in value.items():
-                visit(f"{name}.{inner}", v)
-        elif isinstance(value, list):
-            for v in value:
-                visit(name, v)
-        elif value is not None and not _listed(name, s["exclude"]):
-            if s["include"] is not None and not _listed(name, s["include"]):
-                return
-            key, number = _single(name, value, s)
-            add(key, number)
-            if key not in fields.setdefault(name, []):
-                fields[name].append(key)
-
-    for name, value in event.items():
-        if name not in reserved:
-            visit(name, value)
-    for name in s["missing"]:
-        if name not in fields:
-            add(hash_bytes(f"{name}:missing".encode()), 1.0)
-    single = dict(total)
-    for cross in s["crosses"]:
-        for keys in itertools.product(*(fields.get(name, []) for name in cross)):
-            product = single[keys[0]]
-            for key in keys[1:]:
-                product *= single[key]
-            add(hash_bytes(struct.pack(f"<{len(keys)}Q", *keys)), product)
-    add(BIAS_KEY, 1.0)
-    if not all(map(math.isfinite, total.values())):
+    fields: dict[str, dict[str, Any]] = {name: {"missing": "indicator"} for name in s["missing"]}
+    for kind in ("number", "log"):
+        for name in s[kind]:
+            fields.setdefault(name, {})["kind"] = kind
+    for name, edges in s["buckets"].items():
+        fields.setdefault(name, {}).update(kind="bucket", edges=edges)
+    spec = {
+        "key_rule": 3,
+        "fields": fields,
+        **{name: s[name] for name in ("include", "exclude", "categorical", "crosses")},
+    }
+    keys, values = row(event, spec, tuple(name for name in (s["id"], s["time"], s["weight"]) if name is not None))
+    if not all(map(math.isfinite, values)):
         raise BadRecord("a value that is not finite")
-    return tuple((key, value) for key, value in total.items() if value != 0.0)
+    return tuple(zip(keys, values, strict=True))

@@ -29,9 +29,8 @@ from stream_learner.core.events.fast.layout import PADDING
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.plan import Plan, Role
-from stream_learner.core.events.reasons import Refused
-from stream_learner.core.events.reference import parse_event, read_event
-from tests.core.events import decode_oracle
+from tests.core.events.decode_help import plainly
+from tests.oracles import feature_rows
 
 NOW_MS = 1_700_000_000_000
 TIMES_MS = (NOW_MS, -1, 0, 1_000, 253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**63))
@@ -175,16 +174,6 @@ class Clicks(_Events):
         return [event.click_plan() for event in EVENTS]
 
 
-def plainly(plan: Plan, raw: bytes, time_ms: int) -> Row:
-    """The result of the plain path for one event."""
-    try:
-        row = read_event(plan, parse_event(raw, plan.max_event_bytes), time_ms)
-    except Refused as refused:
-        return int(refused.reason), 0, 0, 0.0, [], [], []
-    counted = [] if plan.numbers is None else [plan.numbers.of(origin) for origin in row.origins]
-    return 0, row.time_ms, row.id_hash, row.number, row.keys, row.values, counted
-
-
 def rows(columns: Columns) -> list[Row]:
     """Columns as a tuple for each event; values that were left out are 1."""
     starts = columns.row_start.tolist()
@@ -203,13 +192,13 @@ def rows(columns: Columns) -> list[Row]:
 def check_features(plan: Plan, raw: bytes, row: Row) -> None:
     """Raise Wrong unless Python's JSON reader and the slow oracle give these features."""
     try:
-        event = decode_oracle.parse(raw)
+        event = feature_rows.parse(raw)
     except RecursionError:
         return
     except ValueError as error:
         raise Wrong(f"{raw[:300]!r} was accepted; it is no JSON: {error}") from None
     if plan.features is None:
         return
-    keys, values = decode_oracle.row(event, plan.features.to_dict(), tuple(plan.ignore))
+    keys, values = feature_rows.row(event, plan.features.to_dict(), tuple(plan.ignore))
     if (keys, values) != (row[4], row[5]):
         raise Wrong(f"{raw[:300]!r} gives {row[4:6]}, by the oracle {keys, values}")

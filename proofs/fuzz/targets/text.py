@@ -79,13 +79,12 @@ class _Lines(Target):
                 )
                 self._at_the_edge(parser)
                 parsed = parser.parse(text, 7)
+            wanted = [self.wanted(line) for line in text_oracle.split(text)]
             try:
-                text_oracle.check(parsed, [self.wanted(line) for line in split(text)], 7)
+                text_oracle.check(parsed, wanted, 7)
             except AssertionError:
                 found = text_oracle.examples(parsed), parsed.faults
-                raise Wrong(
-                    f"{text[:300]!r} is {str(found)[:600]}, not {[self.wanted(line) for line in split(text)]}"
-                ) from None
+                raise Wrong(f"{text[:300]!r} is {str(found)[:600]}, not {wanted}") from None
             accepted += len(parsed.lines) > 0
         return accepted
 
@@ -94,13 +93,6 @@ class _Lines(Target):
         work = getattr(parser, "_work", None)
         if work is not None:
             work.drop_text()
-
-
-def split(text: bytes) -> list[bytes]:
-    """Lines with their newlines."""
-    parts = [line + b"\n" for line in text.split(b"\n")]
-    parts[-1] = parts[-1][:-1]
-    return parts if parts[-1] else parts[:-1]
 
 
 class LibsvmLines(_Lines):
@@ -269,7 +261,7 @@ class VwLines(Target):
         return sum(self._check(data[0] % len(VW_OPTIONS), data[1:], side) for data in inputs if data)
 
     def _check(self, number: int, text: bytes, side: Side) -> bool:
-        lines = split(text)
+        lines = text_oracle.split(text)
         parsed = self._parse(side, VW_OPTIONS[0], text, 7)
         wanted = {place: slow_vw.read_line(line) for place, line in enumerate(lines, 7)}
         got = self._said(parsed)

@@ -21,7 +21,8 @@ from stream_learner.core.events.feature_keys import (
     size_text,
 )
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
-from tests.core.events import decode_help, decode_oracle
+from tests.core.events import decode_help
+from tests.oracles import feature_rows
 
 Thing = tuple[str, str, str]
 """A feature as users name it: its kind (number, category, missing, bias), the field, the text of a category."""
@@ -154,7 +155,7 @@ def test_long_names_and_texts_of_the_longest_kind(rule: int) -> None:
     form = {"max_value_bytes": 99, "bias": False, "key_rule": rule}
     spec = FeatureSpec.from_dict(form)
     events = [{"=" * size: "x" * 99} for size in range(100)]
-    assert keys_of(events, spec) == [decode_oracle.row(event, form)[0][0] for event in events]
+    assert keys_of(events, spec) == [feature_rows.row(event, form)[0][0] for event in events]
 
 
 @pytest.mark.parametrize("rule", KEY_RULES)
@@ -178,7 +179,7 @@ def test_the_kernels_read_names_that_are_escaped() -> None:
     """Once they are known, events with them are not handed over: only names that JSON itself escapes are."""
     encoder = FeatureEncoder(FeatureSpec())
     events = [{"a=b": 1, "": 2, "x:missing": "y", "=": {"=": True}}, {"=": {"=": "text of thirty-two bytes and more"}}]
-    first, second = (decode_oracle.row(event, {"key_rule": NEWEST_RULE}) for event in events)
+    first, second = (feature_rows.row(event, {"key_rule": NEWEST_RULE}) for event in events)
     encoder.encode(events)
     before = encoder.handed_over
     rows = encoder.encode(events)
@@ -212,7 +213,7 @@ NEIGHBOURS = st.floats(allow_nan=False, allow_infinity=False)
 @example(2.0**-1022)
 def test_the_size_of_a_number_is_that_of_the_oracle(number: float) -> None:
     """The bits of a float say the same as its exponent and its half."""
-    assert size_text(number) == f"b{decode_oracle.size(number):04d}"
+    assert size_text(number) == f"b{feature_rows.size(number):04d}"
 
 
 @settings(max_examples=300, deadline=None)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from stream_learner.core.events.features import EncodedRows, FeatureEncoder, FeatureSpec, FieldSpec, names_of_keys
 from stream_learner.core.events.reasons import Reason
-from tests.core.events import decode_help, decode_oracle
+from tests.core.events import decode_help
+from tests.oracles import feature_rows
 
 SPECS: list[dict[str, Any]] = [
     {},
@@ -83,7 +84,7 @@ def test_rows_are_those_of_the_table(spec: dict[str, Any], events: list[dict[str
     rows = encode(FeatureSpec.from_dict(spec), *events, *events)
     for i, event in enumerate([*events, *events]):
         if rows.status[i] == Reason.OK:
-            assert row(rows, i) == decode_oracle.row(decode_oracle.parse(json.dumps(event).encode()), spec)
+            assert row(rows, i) == feature_rows.row(feature_rows.parse(json.dumps(event).encode()), spec)
         else:
             assert rows.status[i] == Reason.NOT_FINITE
             assert row(rows, i) == ([], [])
@@ -104,7 +105,7 @@ def test_dictionaries_may_hold_numpy_values() -> None:
     """NumPy scalars and arrays are numbers and lists; NaN is as null."""
     encoder = FeatureEncoder(FeatureSpec(fields={"x": FieldSpec(missing="indicator")}, key_rule=2))
     rows = encoder.encode([{"a": np.float64(2.5), "b": np.array([1, 2]), "x": float("nan")}])
-    assert row(rows, 0)[0] == [decode_oracle.h(text) for text in ("a", "b", "x:missing", "")]
+    assert row(rows, 0)[0] == [feature_rows.h(text) for text in ("a", "b", "x:missing", "")]
     assert row(rows, 0)[1] == [2.5, 3.0, 1.0, 1.0]
 
 
@@ -118,14 +119,14 @@ def test_no_event_and_empty_events() -> None:
     """No events give no rows; an event without fields has the bias."""
     encoder = FeatureEncoder(FeatureSpec())
     assert len(encoder.encode([])) == 0
-    assert row(encoder.encode([{}]), 0) == ([decode_oracle.h("")], [1.0])
+    assert row(encoder.encode([{}]), 0) == ([feature_rows.h("")], [1.0])
 
 
 def test_ignored_fields_are_no_features() -> None:
     """The paths of id and time, and all below them, are left out."""
     encoder = FeatureEncoder(FeatureSpec(bias=False), ("id", "at.time"))
     rows = encoder.encode([{"id": {"x": 1}, "at": {"time": 3, "zone": "x"}, "id2": 1}])
-    assert row(rows, 0)[0] == [decode_oracle.h("at.zone=x"), decode_oracle.h("id2=b2046")]
+    assert row(rows, 0)[0] == [feature_rows.h("at.zone=x"), feature_rows.h("id2=b2046")]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_repeats_are_summed_at_the_first_and_zeros_dropped() -> None:
     """Lists with repeats, and numbers that cancel out."""
     event = {"t": ["x", "y", "x"], "n": [1, -1], "z": 0, "m": [1, 2]}
     rows = encode(FeatureSpec(bias=False, key_rule=2), event, event)
-    expected = [decode_oracle.h(text) for text in ("t=x", "t=y", "m")], [2.0, 1.0, 3.0]
+    expected = [feature_rows.h(text) for text in ("t=x", "t=y", "m")], [2.0, 1.0, 3.0]
     assert row(rows, 0) == expected
     assert row(rows, 1) == expected
 

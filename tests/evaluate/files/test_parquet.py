@@ -121,8 +121,8 @@ def test_nan_is_no_value_and_infinity_a_fault(tmp_path: Path) -> None:
     parsed = ParquetRows(source.columns, label="y", weight="w").parse(next(iter(source.blocks())))
     assert [row[1:] for row in text_oracle.examples(parsed).values()] == [
         (1.0, [(text_oracle.BIAS, 1.0)]),
-        (1.0, [(text_oracle.decode_oracle.h("x=b2048"), 1.0), (text_oracle.BIAS, 1.0)]),
-        (1.0, [(text_oracle.decode_oracle.h("x=b2049"), 1.0), (text_oracle.BIAS, 1.0)]),
+        (1.0, [(text_oracle.feature_rows.h("x=b2048"), 1.0), (text_oracle.BIAS, 1.0)]),
+        (1.0, [(text_oracle.feature_rows.h("x=b2049"), 1.0), (text_oracle.BIAS, 1.0)]),
     ]
     assert parsed.lines.tolist() == [1, 2, 6]
     assert parsed.faults == [

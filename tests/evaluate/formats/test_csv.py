@@ -125,7 +125,7 @@ def test_tabs_separate_and_quotes_can_be_switched_off() -> None:
     """So that a quote is a letter as any other."""
     parser = CsvText(["y", "a", "b"], label="y", separator="\t", quote=None, header=False)
     parsed = parser.parse(b'1\t"x\t5 \n', 1)
-    row = text_oracle.decode_oracle.row({"a": '"x', "b": 5}, {"key_rule": 3})
+    row = text_oracle.feature_rows.row({"a": '"x', "b": 5}, {"key_rule": 3})
     assert text_oracle.examples(parsed)[1][2] == list(zip(*row, strict=True))
 
 

@@ -14,8 +14,9 @@ from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.features import FeatureEncoder
 from stream_learner.evaluate.formats.json_lines import JsonLines
-from tests.core.events import decode_oracle, json_texts
+from tests.core.events import json_texts
 from tests.evaluate.formats import text_oracle
+from tests.oracles import feature_rows
 
 SPEC: dict[str, Any] = {
     "exclude": ["log"],
@@ -32,7 +33,7 @@ def wanted(line: bytes, weight: str | None = "w") -> text_oracle.Line:
     if not line.strip(b"\r\n"):
         return None
     try:
-        event = decode_oracle.parse(line)
+        event = feature_rows.parse(line)
     except ValueError:
         return text_oracle.FAULT
     label, importance = event.get("out", {}).get("y"), event.get(weight)
@@ -45,7 +46,7 @@ def wanted(line: bytes, weight: str | None = "w") -> text_oracle.Line:
         return text_oracle.FAULT
     if (importance or 0) < 0:
         return text_oracle.FAULT
-    keys, values = decode_oracle.row(event, SPEC, ("id", "t", "out.y", "w"))
+    keys, values = feature_rows.row(event, SPEC, ("id", "t", "out.y", "w"))
     importance = 1.0 if importance is None else float(importance)
     return None if label is None else float(label), importance, list(zip(keys, values, strict=True))
 

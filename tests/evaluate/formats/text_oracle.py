@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any
 
-from tests.core.events import decode_oracle
+from tests.oracles import feature_rows
 
 FAULT = "fault"
 BIAS = 0xEF46DB3751D8E999
@@ -25,6 +25,13 @@ Line = Example | str | None
 def without_end(line: bytes) -> bytes:
     """A line without its newline, which the last of a file may lack, and one carriage return before that."""
     return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def split(text: bytes) -> list[bytes]:
+    """Lines with their newlines."""
+    parts = [line + b"\n" for line in text.split(b"\n")]
+    parts[-1] = parts[-1][:-1]
+    return parts if parts[-1] else parts[:-1]
 
 
 def summed(found: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -56,7 +63,7 @@ def libsvm(line: bytes) -> Line:
         if len(name) > 19 or math.isinf(float(number)):
             return FAULT
         if float(number) != 0.0:
-            found.append((decode_oracle.h(name), float(number)))
+            found.append((feature_rows.h(name), float(number)))
     features = summed([*found, (BIAS, 1.0)])
     return FAULT if any(math.isinf(value) for _, value in features) else (label, 1.0, features)
 
@@ -86,7 +93,7 @@ def csv_line(line: bytes, names: list[str], label: str, weight: str, spec: dict[
         event[name] = cell if number == FAULT else number
     if any(number in (math.inf, -math.inf) for number in (read_label, read_weight)):
         return FAULT
-    keys, values = decode_oracle.row(event, spec)
+    keys, values = feature_rows.row(event, spec)
     return read_label, 1.0 if read_weight is None else abs(read_weight), list(zip(keys, values, strict=True))
 
 

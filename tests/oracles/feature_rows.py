@@ -12,7 +12,7 @@ from itertools import product
 
 import xxhash
 
-from tests.oracles.arithmetic import size
+from tests.oracles.arithmetic import log1p_documented, size
 
 
 def h(text: str | bytes) -> int:
@@ -22,25 +22,6 @@ def h(text: str | bytes) -> int:
 def parse(raw: bytes):
     """JSON with integers beyond 64 bits read as floats, as orjson does."""
     return json.loads(raw, parse_int=lambda digits: int(digits) if -(2**63) <= int(digits) < 2**64 else float(digits))
-
-
-def log1p(u: float) -> float:
-    """The documented logarithm, written out."""
-    if u <= 0.41421356237309503:
-        s, base = u / (2.0 + u), 0.0
-    elif u <= 1.0:
-        s, base = (u - 1.0) / (u + 3.0), 0.6931471805599453
-    else:
-        m, e = math.frexp(1.0 + u)
-        m, e = 2.0 * m, e - 1
-        if m >= 1.4142135623730951:
-            m, e = m / 2.0, e + 1
-        s, base = (m - 1.0) / (m + 1.0), e * 0.6931471805599453
-    t = s * s
-    t2, t4, t8 = t * t, (t * t) * (t * t), ((t * t) * (t * t)) * ((t * t) * (t * t))
-    a = [1.0 / (4 * j + 1) + (1.0 / (4 * j + 3)) * t for j in range(6)]
-    b0, b1, b2 = a[0] + a[1] * t2, a[2] + a[3] * t2, a[4] + a[5] * t2
-    return base + (2.0 * s) * ((b0 + b1 * t4) + b2 * t8)
 
 
 def below(name: str, names) -> bool:
@@ -94,7 +75,7 @@ def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int
         if kind == "bucket":
             return h(f"{written(name, rule)}=b{sum(edge <= x for edge in fields[name]['edges'])}"), 1.0
         if kind == "log":
-            x = -log1p(-x) if x < 0 else log1p(x)
+            x = math.copysign(log1p_documented(abs(x)), x)
         return h(written(name, rule)), x
 
     for key, value in event.items():
