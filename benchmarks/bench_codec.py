@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from stream_learner.core.log.dictionary import Scratch, number_keys
 from stream_learner.core.log.examples import ExampleBatch, decode, encode_examples
-from stream_learner.core.log.examples import warm as warm_examples
 from stream_learner.core.log.marks import GENESIS, ImpressionCounts, TickCounts
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt
+from stream_learner.core.parts import TRAINING_LOG, compile_parts
 
 FEATURES = 39
 ZIPF = 1.05
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note, for several numbers of examples a batch."""
-    warm_examples()
+    compile_parts([TRAINING_LOG])
     keys = _keys(20_000 if quick else 200_000)
     rows: list[Row] = []
     for size in (100, 1000) if quick else (100, 1000, 4000, 10_000):

@@ -15,8 +15,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder, warm
+from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
+from stream_learner.core.parts import DECODING, compile_parts
 
 INTEGERS, STRINGS = 13, 26
 ZIPF = 1.05
@@ -29,7 +30,7 @@ Work = Callable[[bytes, NDArray[np.int64], NDArray[np.int64]], Any]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note; the ordinary kind of event first, then other kinds of JSON."""
-    warm()
+    compile_parts([DECODING])
     n = 4_000 if quick else 40_000
     events = _events(n)
     categories = FeatureSpec(categorical=tuple(f"I{i}" for i in range(1, INTEGERS + 1)))

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.bench_loop import PARTITIONS, Site, kafka
 from benchmarks.failover_world import LEASE_MS, SESSION_MS, SETTINGS, Process, World
 from stream_learner.adapters.telemetry.logs import configure_logging
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 
 Row = dict[str, Any]
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.log.examples import ExampleRecord
-from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.table.rows import StateRows
+from stream_learner.core.parts import FOLD, compile_parts
 
 FEATURES = 39
 ZIPF = 1.05
@@ -32,7 +32,7 @@ Keys = NDArray[np.uint64]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
-    learners.warm()
+    compile_parts([FOLD])
     rows = _state_of(1_000_000, 30_000 if quick else 400_000, "1m")
     if not quick:
         rows += _state_of(10_000_000, 400_000, "10m")

@@ -30,7 +30,7 @@ from benchmarks.bench_loop import PARTITIONS, Site, kafka
 from benchmarks.label_run import Version
 from benchmarks.label_streams import Stream, StreamRun, at_once
 from benchmarks.rows import Row
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_clicks, benchmark_impressions
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.bench_fold import SETTINGS, Keyed, _load, _row
 from benchmarks.rows import Row
-from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.parts import FOLD, compile_parts
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 RECORD = 4000
@@ -26,7 +26,7 @@ WHILE_IT_IS_MADE = 110
 
 def run(quick: bool) -> list[Row]:
     """Rows for each size that fits into the memory that is free; sizes above a million only if it is not quick."""
-    learners.warm()
+    compile_parts([FOLD])
     examples = 40_000 if quick else 200_000
     rows: list[Row] = []
     for keys in SIZES[:3] if quick else SIZES:

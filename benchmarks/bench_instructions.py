@@ -19,21 +19,18 @@ from benchmarks.bench_fold import SETTINGS, Keyed, _load
 from benchmarks.counters import EVENTS, Counters, NotCounted
 from benchmarks.rows import Row
 from stream_learner.core.events.decoders import Clicks, EventSpec, ImpressionDecoder, Impressions
-from stream_learner.core.events.decoders import warm as warm_decoders
 from stream_learner.core.events.features import FeatureSpec
 from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.dictionary import Scratch
 from stream_learner.core.log.examples import ExampleRecord, encode_examples
-from stream_learner.core.log.examples import warm as warm_examples
 from stream_learner.core.log.marks import GENESIS
 from stream_learner.core.log.rule_r import RuleR
 from stream_learner.core.log.rule_w import Attempt
-from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
-from stream_learner.core.warmup import JOIN
+from stream_learner.core.parts import DECODING, FOLD, JOIN, TRAINING_LOG, compile_parts
 
 BATCH = 1000
 FEATURES = 1_000_000
@@ -77,7 +74,7 @@ def counted(works: Iterator[Work], counters: Counters) -> tuple[NDArray[np.float
 
 
 def _decode(impressions: int) -> Iterator[Work]:
-    warm_decoders()
+    compile_parts([DECODING])
     categories = FeatureSpec(categorical=tuple(f"I{i}" for i in range(1, bench_decode.INTEGERS + 1)))
     decoder = ImpressionDecoder(EventSpec(), categories, ones_left_out=True)
     for batch in bench_decode._batches(bench_decode._events(impressions)):
@@ -86,7 +83,7 @@ def _decode(impressions: int) -> Iterator[Work]:
 
 def _join(impressions: int) -> Iterator[Work]:
     """The join with 100,000 ids in `dedupe`, after its tables have reached their size."""
-    JOIN.warm()
+    compile_parts([JOIN])
     rng, ids, window_ms, clicks_taken = np.random.default_rng(7), 100_000, 60_000, 0
     pool = bench_join._pool(rng)
     spec = JoinSpec(window_ms=window_ms, skew_ms=1000, tick_ms=200, dedupe_ms=ids // bench_join.PER_MS)
@@ -121,14 +118,14 @@ def _joined(
 
 
 def _records(impressions: int) -> Iterator[Work]:
-    warm_examples()
+    compile_parts([TRAINING_LOG])
     encode = partial(encode_examples, 0, 5, 77, scratch=Scratch())
     for batch in bench_codec._batches(bench_codec._keys(impressions), BATCH):
         yield partial(_in_batch, encode, batch)
 
 
 def _reading(impressions: int) -> Iterator[Work]:
-    warm_examples()
+    compile_parts([TRAINING_LOG])
     attempt, rule, offset = Attempt(0, 77, GENESIS, 0, scratch=Scratch()), RuleR(partition=0), 0
     for tick, batch in enumerate(bench_codec._batches(bench_codec._keys(impressions), BATCH)):
         records = list(enumerate(bench_codec._tick(attempt, tick, batch), offset))
@@ -142,7 +139,7 @@ def _in_batch(does: Callable[..., Any], *given: Any) -> int:
 
 
 def _fold(impressions: int) -> Iterator[Work]:
-    learners.warm()
+    compile_parts([FOLD])
     world = Keyed(FEATURES)
     learner = Learner(FtrlProximal(**SETTINGS))
     _load(learner, world.known)

@@ -13,7 +13,7 @@ from stream_learner.core.events.decoders import Clicks, Impressions
 from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
-from stream_learner.core.warmup import JOIN
+from stream_learner.core.parts import JOIN, compile_parts
 
 FEATURES = 39
 BATCH = 1000
@@ -94,7 +94,7 @@ def _clicks(rng, ids, time_ms) -> Clicks:
 
 def run(quick: bool) -> list[dict]:
     """Rows of name, value, unit, note."""
-    JOIN.warm()
+    compile_parts([JOIN])
     scale = 1 if quick else 4
     rows = [
         _measure("small", 100 * scale, 100_000, 60_000, 200, 0.0),

@@ -33,11 +33,11 @@ from stream_learner.adapters import machine as allocator
 from stream_learner.adapters.rocksdb.store import CheckpointStore
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.machine.memory import address_of
-from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.table import kernels
 from stream_learner.core.model.table.bounded import MIB, MemoryBudget
+from stream_learner.core.parts import FOLD, compile_parts
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows, rows_between
 from stream_learner.roles.learner.row_index import RowIndexFollower
@@ -242,7 +242,7 @@ def _highest_mib() -> float:
 
 def _replay(folder: str, features: int, memory_mib: int, examples: int, rate: int) -> dict[str, Any]:
     allocator.keep_little()
-    learners.warm()
+    compile_parts([FOLD])
     traffic = _traffic(features, examples, rate)
     first = next(traffic)
     warmed = Learner(FtrlProximal(**SETTINGS))

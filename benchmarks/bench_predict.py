@@ -25,8 +25,8 @@ from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
 from stream_learner.core.model.table.rows import StateRows
+from stream_learner.core.parts import compile_kernels
 from stream_learner.core.snapshots.pages import PagePolicy
-from stream_learner.core.warmup import compile_kernels
 from stream_learner.roles.learner.publication import Publication
 from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_impressions

@@ -16,9 +16,9 @@ from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicPlan, Trans
 from stream_learner.adapters.telemetry.logs import configure_logging, get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.table.rows import StateRows
+from stream_learner.core.parts import FOLD, compile_parts
 from stream_learner.operations.topics import plans
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.writer import CopyWriter, WrittenCopy
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
     configure_logging(log_format="console", log_level="warning")
-    learners.warm()
+    compile_parts([FOLD])
     broker = Broker().start()
     try:
         rows = _at(broker.bootstrap, "1m", 1_000_000)

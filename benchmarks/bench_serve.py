@@ -34,10 +34,10 @@ from benchmarks.bench_loop import Site, kafka
 from benchmarks.serve_grpc import Calls, is_up
 from stream_learner.adapters.kafka import Record, TransactionalPublisher
 from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
+from stream_learner.core.parts import compile_kernels
 from stream_learner.core.snapshots.pages import PagePlanner, PagePolicy, Prefix, shard_prefix
 from stream_learner.core.snapshots.records import Stamp, publication
 from stream_learner.core.snapshots.rows import WeightRows, rows_between
-from stream_learner.core.warmup import compile_kernels
 from stream_learner.roles.scorer.scorer import Scorer
 from stream_learner.traffic.benchmark import benchmark_impressions
 from tests.cli_e2e.world import free_port

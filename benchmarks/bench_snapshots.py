@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.snapshots import replica as replicas
+from stream_learner.core.parts import REPLICA, compile_parts
 from stream_learner.core.snapshots.pages import PagePlanner, PagePolicy, shard_prefix
 from stream_learner.core.snapshots.records import Stamp, publication
 from stream_learner.core.snapshots.replica import Replica
@@ -25,7 +25,7 @@ Records = list[tuple[int, bytes, bytes | None]]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
-    replicas.warm()
+    compile_parts([REPLICA])
     rows = _at("1m", 1_000_000, quick)
     return rows if quick else rows + _at("10m", 10_000_000, quick)
 

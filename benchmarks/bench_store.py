@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from stream_learner.adapters.rocksdb.store import CheckpointStore
-from stream_learner.core.model import fold as learners
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.core.parts import FOLD, compile_parts
 from stream_learner.core.snapshots.pages import Prefix
 from stream_learner.core.snapshots.rows import StateRows, rows_between
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 def run(quick: bool) -> list[Row]:
     """Rows of name, value, unit and note."""
-    learners.warm()
+    compile_parts([FOLD])
     rows = _at("1m", 1_000_000)
     return rows if quick else rows + _at("10m", 10_000_000)
 

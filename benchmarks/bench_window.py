@@ -23,7 +23,7 @@ from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.model.table.bounded import MIB
-from stream_learner.core.warmup import JOIN
+from stream_learner.core.parts import JOIN, compile_parts
 
 WINDOWS_S = (60, 1_800, 21_600)
 BATCH = 2_000
@@ -54,7 +54,7 @@ def rows_of(window_s: int) -> list[Row]:
 def measured(window_s: int, a_s: float) -> dict[str, float]:
     """How many clicks a join remembers at the end, and by how many bytes the memory of this process has grown."""
     allocator.keep_little()
-    JOIN.warm()
+    compile_parts([JOIN])
     spec = JoinSpec(
         window_ms=window_s * 1000,
         skew_ms=cost.SKEW_S * 1000,

@@ -27,7 +27,7 @@ STAMP = b"stamp"
 HASHING = """
 import numba
 from stream_learner.core.machine.kernels import missing
-from stream_learner.core.warmup import HASHING, compile_parts
+from stream_learner.core.parts import HASHING, compile_parts
 
 compile_parts([HASHING])
 print(missing(), numba.config.CPU_NAME)

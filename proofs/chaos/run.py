@@ -22,7 +22,7 @@ from proofs.chaos.plan import KILLS_PER_SCHEDULE, Plan, plan_of, sizes
 from proofs.chaos.result import Result
 from proofs.chaos.schedule import run_schedule
 from stream_learner.adapters.telemetry.logs import configure_logging
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".build" / "chaos"

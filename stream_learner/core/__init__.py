@@ -29,5 +29,6 @@ The folders stand in the order of the data:
     control/    records of the control topic -> which model an alias serves, and what is paused or pinned
 
 `machine/` is below all of them: how kernels are compiled, and what they are made of. `errors.py` has the errors of
-records that somebody wrote and nobody can use; `warmup.py` compiles the kernels of a role before its first event.
+records that somebody wrote and nobody can use; `parts.py` has the kernels of each role, to be compiled before its first
+event.
 """

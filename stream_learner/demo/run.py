@@ -22,7 +22,7 @@ from rich.console import Console
 
 from stream_learner.adapters.kafka import EmbeddedBroker
 from stream_learner.config import Config
-from stream_learner.core.warmup import FIRST_TIME_S, compile_kernels, is_compiled
+from stream_learner.core.parts import FIRST_TIME_S, compile_kernels, is_compiled
 from stream_learner.demo.plan import CONFIG_FILE, DemoPlan, make_config
 from stream_learner.demo.report import DemoLocation, as_object, as_text, delete_command, problems
 from stream_learner.demo.system import DemoResult, DemoSystem

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stream_learner.adapters.kafka.canary import compare_consumers
 from stream_learner.core.machine.kernels import MACHINE_CODE, missing
 from stream_learner.core.model.optimizers import OPTIMIZERS, Optimizer, sample_optimizer
-from stream_learner.core.warmup import CLICKS, FOLD, ROLES, every_part, parts_of
+from stream_learner.core.parts import FOLD, JOIN, ROLES, every_part, parts_of
 from stream_learner.errors import ConfigError
 from stream_learner.roles.common.compile import load
 
@@ -46,7 +46,7 @@ def compile_ahead(roles: Sequence[str], optimizers: Sequence[str]) -> Compiled:
             f"machine code cannot be kept in {MACHINE_CODE.folder}: {MACHINE_CODE.unkept}",
             action="Set NUMBA_CACHE_DIR to a folder that can be written, here and for the roles.",
         )
-    if CLICKS in parts and (differs := compare_consumers()):
+    if JOIN in parts and (differs := compare_consumers()):
         raise ConfigError(
             f"librdkafka hands over records otherwise than this program reads them: {differs}",
             action="Install a version of confluent-kafka that docs/adr/0022 names, and report this one.",

@@ -15,7 +15,7 @@ from proofs.chaos.plan import LEARNERS, Fault, Plan, Step, plan_of
 from proofs.chaos.proxy import Mode
 from proofs.chaos.schedule import NO_CLIENT, run_schedule
 from stream_learner.adapters.telemetry.logs import configure_logging
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from tests.waiting import patience, wait_until
 
 KILLS = 8

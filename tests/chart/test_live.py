@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from stream_learner.config import load_config
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from stream_learner.traffic import TrafficModel, TrafficShape
 from tests.chart.containers import Container
 from tests.chart.rendered import Identity, Object, by_identity, role_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from stream_learner.traffic import Emitted
 from tests.cli_e2e.commands import Ended, answer_of, started
 from tests.cli_e2e.scraped import answer, values_of

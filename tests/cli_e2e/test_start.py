@@ -213,9 +213,9 @@ def test_a_folder_that_cannot_be_written_is_said_at_the_start(nowhere: World) ->
 SMALL = """
 import sys
 from stream_learner.cli import main
-from stream_learner.core import warmup
+from stream_learner.core.parts import HASHING, REQUESTS, ROLES
 
-warmup.ROLES["learner"] = (warmup.HASHING, warmup.ARITHMETIC)
+ROLES["learner"] = (HASHING, REQUESTS)
 main(sys.argv[1:])
 """
 """The program with a learner of two parts, which are compiled in seconds."""
@@ -227,7 +227,7 @@ def test_kernels_are_compiled_ahead(tmp_path: Path) -> None:
     """
     shown = shown_on_terminal("compile", "--role", "learner", cache=tmp_path)
     lines = shown.split("\r")
-    wanted = r"the kernels, once: arithmetic \(2 of 2\), \d+ s of about \d+ s"
+    wanted = r"the kernels, once: requests \(2 of 2\), \d+ s of about \d+ s"
     assert any(re.search(wanted, line) for line in lines), shown
     assert lines[-1] == "\x1b[K" and "compiling_kernels" not in shown
     again = compiled("--role", "learner", "--json", cache=tmp_path)

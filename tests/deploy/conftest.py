@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from tools.get_helm import NoHelm, helm
 
 

@@ -12,7 +12,7 @@ from stream_learner.config import Config
 from stream_learner.core.machine.arithmetic import exp
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import sample_optimizer
-from stream_learner.core.warmup import compile_optimizer
+from stream_learner.core.parts import compile_parts, fold_part
 from stream_learner.operations.diff.run import compare_models
 from stream_learner.operations.inspect_model import inspect_feature, inspect_snapshot
 from stream_learner.roles.scorer.scorer import Scorer
@@ -44,8 +44,7 @@ ORACLE_LOSSES = {"logistic": "log_loss", "half_squared": "squared", "poisson": "
 @pytest.fixture(scope="module", autouse=True)
 def _kernels_of_the_optimizers() -> None:
     """Compiled once, so that no test waits for it."""
-    for name in KINDS:
-        compile_optimizer(sample_optimizer(name))
+    compile_parts(fold_part(sample_optimizer(name)) for name in KINDS)
 
 
 def configured(site: Site, name: str, label: str = "", **learner: Any) -> Config:

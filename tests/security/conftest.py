@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site
 from tests.kafka_broker.broker import NoKafka

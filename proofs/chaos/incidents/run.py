@@ -19,7 +19,7 @@ from proofs.chaos.incidents.verdict import verdict
 from proofs.chaos.incidents.world import JOINERS, ROLES, SERVERS, World
 from stream_learner.adapters.telemetry.logs import configure_logging
 from stream_learner.core.gate.decisions import What
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from stream_learner.operations import gate
 from tests.kafka_broker.broker import Broker
 

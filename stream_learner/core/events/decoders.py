@@ -397,13 +397,3 @@ class ClickDecoder:
         """
         columns = self._decoder.decode(data, bounds, record_times_ms)
         return Clicks(columns.status, columns.time_ms, columns.id_hash, columns.number)
-
-
-def warm() -> None:
-    """Compile every kernel of decoding for the types that it is called with."""
-    raw = b'{"id":"a","n":1.5}'
-    bounds = np.array([0, len(raw)])
-    bounds.flags.writeable = False
-    decoder = BatchDecoder(Plan(roles={"id": Role.ID}, features=FeatureSpec(), ignore=("id",)))
-    for _ in range(2):
-        decoder.decode(raw, bounds, np.zeros(1, np.int64))

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import occurrence, parse_event, walk
+from stream_learner.core.machine.entries import I64, U64, Flags, entry
 from stream_learner.core.machine.hashing import hash_texts
-from stream_learner.core.machine.kernels import kernel
 
 ROOM = 8_192
 """Keys in the sample at most; a field with a tenth of all features is then known to about 4 %."""
@@ -84,8 +84,8 @@ def named_keys(plan: Plan, raw: bytes) -> dict[int, str]:
     return dict(zip(keys, names, strict=True))
 
 
-@kernel
-def _find_new(keys: NDArray[np.uint64], mask: np.uint64, known: NDArray[np.bool_], out: NDArray[np.int64]) -> int:
+@entry
+def _find_new(keys: U64, mask: np.uint64, known: Flags, out: I64) -> int:
     """Places of sampled keys that the filter does not know, to `out`; they are known from then on. Returns how many."""
     found = 0
     for i in range(len(keys)):
@@ -192,8 +192,3 @@ class FieldCounts:
         held = np.array([*self._sample, *(key for _, keys in self._waiting for key in keys)], np.uint64)
         self._known[:] = False
         self._known[(held >> _BITS) & np.uint64(_FILTER - 1)] = True
-
-
-def warm() -> None:
-    """Compile the kernel of the counts."""
-    _find_new(np.ones(1, np.uint64), np.uint64(0), np.zeros(_FILTER, np.bool_), np.zeros(1, np.int64))

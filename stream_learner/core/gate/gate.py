@@ -25,6 +25,7 @@ from stream_learner.core.gate.series import Series
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import Mark
 from stream_learner.core.log.rule_r import AcceptedTick
+from stream_learner.core.machine.entries import read_only
 
 Predict = Callable[[ExampleRecord], NDArray[np.float64]]
 """Predictions f64[n] in [0, 1] of a record's examples, by the model before the tick, which it must not change."""
@@ -311,7 +312,7 @@ def _with_sample(sums: TickSums, records: Sequence[ExampleRecord], predict: Pred
     totals = np.zeros(4, np.int64)
     for record, rows in sampled(records, most):
         part = cut_rows(record, rows)
-        add_products(predict(part), part.label, part.weight, totals)
+        add_products(predict(part), read_only(part.label), read_only(part.weight), totals)
     predicted, labelled, label_predicted, predicted_squared = totals.tolist()
     return sums._replace(
         predicted=predicted,

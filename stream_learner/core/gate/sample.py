@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.machine.entries import F64, I16, I32, I64, U16, U32, U64, Matrix, ReadOnly, entry, read_only
 from stream_learner.core.machine.hashing import mix
 from stream_learner.core.machine.kernels import kernel
 
@@ -27,8 +28,8 @@ _BITS = np.uint64(24)
 _ALL: Final = 1 << 24
 
 
-@kernel
-def _choose(id_hash: NDArray[np.uint64], below: int, out: NDArray[np.int64]) -> int:
+@entry
+def _choose(id_hash: ReadOnly[np.uint64], below: int, out: I64) -> int:
     """Write the places of the examples whose mixed hash has less than `below` in its upper 24 bits; how many."""
     count = 0
     for i in range(len(id_hash)):
@@ -37,18 +38,18 @@ def _choose(id_hash: NDArray[np.uint64], below: int, out: NDArray[np.int64]) -> 
     return count
 
 
-@kernel
+@entry
 def _cut(
-    rows: NDArray[np.int64],
-    row_len: NDArray[np.uint16],
-    indices: NDArray[np.uint16],
-    positions: NDArray[np.uint32],
-    values: NDArray[np.float64],
-    place: NDArray[np.int32],
-    out_keys: NDArray[np.int64],
-    out_indices: NDArray[np.uint16],
-    out_positions: NDArray[np.uint32],
-    out_values: NDArray[np.float64],
+    rows: I64,
+    row_len: ReadOnly[np.uint16],
+    indices: ReadOnly[np.uint16],
+    positions: ReadOnly[np.uint32],
+    values: ReadOnly[np.float64],
+    place: I32,
+    out_keys: I64,
+    out_indices: U16,
+    out_positions: U32,
+    out_values: F64,
 ) -> tuple[int, int, int]:
     """Copy some rows with a dictionary of their own; returns how many keys, features and values they have.
 
@@ -76,15 +77,15 @@ def _cut(
     return k, m, v
 
 
-@kernel
+@entry
 def _count_slices(
-    keys: NDArray[np.uint64],
-    indices: NDArray[np.uint16],
-    row_len: NDArray[np.uint16],
-    label: NDArray[np.float64],
-    wanted: NDArray[np.uint64],
-    place: NDArray[np.int16],
-    out: NDArray[np.int64],
+    keys: ReadOnly[np.uint64],
+    indices: ReadOnly[np.uint16],
+    row_len: ReadOnly[np.uint16],
+    label: ReadOnly[np.float64],
+    wanted: U64,
+    place: I16,
+    out: Matrix[np.int64],
 ) -> None:
     """Add to out[s] how many examples have the key wanted[s] (rising), and how many of these have a label above 0."""
     there = 0
@@ -111,10 +112,8 @@ def _count_slices(
         at += row_len[e]
 
 
-@kernel
-def add_products(
-    predicted: NDArray[np.float64], label: NDArray[np.float64], weight: NDArray[np.float64], totals: NDArray[np.int64]
-) -> None:
+@entry
+def add_products(predicted: F64, label: ReadOnly[np.float64], weight: ReadOnly[np.float64], totals: I64) -> None:
     """Add to totals i64[4] the sums of w p, w y, w y p and w p p; each product is rounded, so that sums are exact."""
     for i in range(len(label)):
         p, y, w = _within(predicted[i], 1.0), _within(label[i], 1.0), _within(weight[i], _LARGEST) * SCALE
@@ -152,7 +151,7 @@ def _chosen(record: ExampleRecord, below: int) -> NDArray[np.int64]:
     if below >= _ALL:
         return np.arange(len(record))
     out = np.empty(len(record) + 1, np.int64)
-    return out[: _choose(record.id_hash, below, out)]
+    return out[: _choose(read_only(record.id_hash), below, out)]
 
 
 def cut_rows(record: ExampleRecord, rows: NDArray[np.int64]) -> ExampleRecord:
@@ -163,8 +162,10 @@ def cut_rows(record: ExampleRecord, rows: NDArray[np.int64]) -> ExampleRecord:
     keys, indices = np.empty(features, np.int64), np.empty(features, np.uint16)
     positions, values = np.empty(features, np.uint32), np.empty(features)
     place = np.full(len(record.keys), -1, np.int32)
-    given = (record.row_len, record.indices, record.positions, record.values, place)
-    k, m, v = _cut(rows, *given, keys, indices, positions, values)
+    given, lengths = read_only(record.indices), read_only(record.row_len)
+    given_positions, given_values = read_only(record.positions), read_only(record.values)
+    out = keys, indices, positions, values
+    k, m, v = _cut(rows, lengths, given, given_positions, given_values, place, *out)
     return replace(
         record,
         log_time_ms=record.log_time_ms[rows],
@@ -186,27 +187,7 @@ def slice_counts(records: Sequence[ExampleRecord], wanted: NDArray[np.uint64]) -
     for record in records:
         if len(wanted):
             place = np.empty(len(record.keys), np.int16)
-            _count_slices(record.keys, record.indices, record.row_len, record.label, wanted, place, out)
+            keys, indices = read_only(record.keys), read_only(record.indices)
+            row_len, label = read_only(record.row_len), read_only(record.label)
+            _count_slices(keys, indices, row_len, label, wanted, place, out)
     return out
-
-
-def warm() -> None:
-    """Compile every kernel of this module, for records as they are read from a training log: read-only."""
-    columns: dict[str, Any] = {
-        "log_time_ms": np.zeros(2, np.int64),
-        "id_hash": np.arange(2, dtype=np.uint64),
-        "label": np.ones(2),
-        "weight": np.ones(2),
-        "keys": np.ones(1, np.uint64),
-        "indices": np.zeros(2, np.uint16),
-        "row_len": np.ones(2, np.uint16),
-        "positions": np.zeros(0, np.uint32),
-        "values": np.zeros(0),
-    }
-    for column in columns.values():
-        column.flags.writeable = False
-    record = ExampleRecord(partition=0, tick=0, attempt=1, sequence=0, **columns)
-    _chosen(record, 1)
-    for part in (record, cut_rows(record, np.zeros(1, np.int64))):
-        add_products(np.zeros(len(part)), part.label, part.weight, np.zeros(4, np.int64))
-    slice_counts([record], np.ones(1, np.uint64))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stream_learner.core.gate import steps
-from stream_learner.core.gate.bounds import BURST, DAY_MS, DAYS, PRIOR, Alternative, Bound, Excess
+from stream_learner.core.gate.bounds import BURST, PRIOR, Bound, Excess
 from stream_learner.core.gate.days import Day, Days
 
 
@@ -213,14 +213,3 @@ def _hex(*numbers: float) -> list[str]:
 
 def _floats(texts: Sequence[str]) -> list[float]:
     return [float.fromhex(text) for text in texts]
-
-
-def warm() -> None:
-    """Compile the kernels that these bounds use: in a run of days, the last of which ends out of bounds."""
-    test = Alternative(0.6, 0.05, lenient=True)
-    mine = Series([Bound("", (test,), day=test)], tick_ms=DAY_MS, false_alarms=0.01, warm_up_ms=0)
-    for day in range(2 * DAYS):
-        mine.judge(day, day * DAY_MS, [(100.0 if day < DAYS else 0.0, 1000.0)], float(DAY_MS), False)
-        mine.skip()
-        mine.judge(day, day * DAY_MS, [(100.0, 1000.0)], float(DAY_MS), False)
-        mine.take()

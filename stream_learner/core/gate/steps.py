@@ -9,7 +9,7 @@ order: two machines that see the same counts come to the same verdict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,8 @@ from stream_learner.core.gate.bounds import (
     Excess,
 )
 from stream_learner.core.machine.arithmetic import log
-from stream_learner.core.machine.kernels import inlined, kernel
+from stream_learner.core.machine.entries import Matrix, entry
+from stream_learner.core.machine.kernels import inlined
 
 TESTS: Final = 4
 """How many tests a bound has at most."""
@@ -51,6 +52,11 @@ SOUND, BROKEN, DAY_ENDS = 0, 1, 2
 
 Record: TypeAlias = Any
 """A record of one of the types below, in Python and in kernels, which change it in place."""
+
+
+def zeros(kind: np.dtype[Any], *shape: int) -> NDArray[Any]:
+    """Records of zeros, whose fields are attributes in Python too. (Kernels take a `recarray` ten times as slowly.)"""
+    return np.zeros(shape, np.dtype((np.record, kind)))
 
 
 def _of(kind: type, *names: str) -> list[tuple[str, type]]:
@@ -103,21 +109,32 @@ COMING: Final = np.dtype(
 STEP: Final = np.dtype(_of(np.float64, "value", "expected"))
 """Of one test: its evidence with the tick, and the events that it expected of the tick."""
 
+_Test: TypeAlias = Annotated[Any, zeros(TEST, 1)[0]]
+_Score: TypeAlias = Annotated[Any, zeros(SCORE, 1)[0]]
+_Bound: TypeAlias = Annotated[Any, zeros(BOUND, 1)[0]]
+_Row: TypeAlias = Annotated[Any, zeros(ROW, 1)[0]]
+_Bounds: TypeAlias = Annotated[NDArray[Any], zeros(BOUND, 0)]
+_Rows: TypeAlias = Annotated[NDArray[Any], zeros(ROW, 0)]
+_Coming: TypeAlias = Annotated[NDArray[Any], zeros(COMING, 0)]
+_Tests: TypeAlias = Annotated[NDArray[Any], zeros(TEST, 0, TESTS)]
+_Scores: TypeAlias = Annotated[NDArray[Any], zeros(SCORE, 0, TESTS)]
+_Steps: TypeAlias = Annotated[NDArray[Any], zeros(STEP, 0, TESTS)]
 
-@kernel
-def dispersion(bound: Record, row: Record) -> float:
+
+@entry
+def dispersion(bound: _Bound, row: _Row) -> float:
     """How many times as much the counts of minutes vary as they would by chance; at least 1."""
     return max(bound.dispersion, row.spread / row.spread_of)
 
 
-@kernel
-def after(score: Record, test: Record, found: float, expected: float) -> float:
+@entry
+def after(score: _Score, test: _Test, found: float, expected: float) -> float:
     """The evidence after so many more events."""
     return max(0.0, score.value + found * test.gain - expected * test.cost)
 
 
-@kernel
-def advance(score: Record, value: float, tick: int, found: float, expected: float) -> None:
+@entry
+def advance(score: _Score, value: float, tick: int, found: float, expected: float) -> None:
     """Go to evidence that `after` gave."""
     if value <= 0.0:
         score.value, score.found, score.expected, score.since = 0.0, 0.0, 0.0, -1
@@ -129,8 +146,8 @@ def advance(score: Record, value: float, tick: int, found: float, expected: floa
     score.expected += expected
 
 
-@kernel
-def kept(had: float, had_of: float, found: float, exposure: float, ms: float, memory_ms: float, memory: float) -> float:
+@entry
+def kept(had: float, had_of: float, found: float, exposure: float, ms: float, memory_ms: int, memory: float) -> float:
     """What an estimate keeps when new counts are added: it forgets as much as they weigh in a memory of that time or of
     that many found events."""
     share = had / had_of if had_of > 0.0 else 0.0
@@ -156,15 +173,15 @@ def _fade(coming: Record) -> None:
 # judging
 
 
-@kernel
+@entry
 def judge(
-    bounds: NDArray[Any],
-    tests: NDArray[Any],
-    rows: NDArray[Any],
-    scores: NDArray[Any],
-    coming: NDArray[Any],
-    steps: NDArray[Any],
-    counts: NDArray[np.float64],
+    bounds: _Bounds,
+    tests: _Tests,
+    rows: _Rows,
+    scores: _Scores,
+    coming: _Coming,
+    steps: _Steps,
+    counts: Matrix[np.float64],
     now_ms: int,
     ms: float,
     gap: bool,
@@ -184,8 +201,8 @@ def judge(
     return answer
 
 
-@kernel
-def day_ends(row: Record, now_ms: int) -> bool:
+@entry
+def day_ends(row: _Row, now_ms: int) -> bool:
     """Whether the day ended before this moment."""
     return row.day >= 0 and now_ms // DAY_MS != row.day
 
@@ -267,14 +284,14 @@ def _limit(bound: Record, row: Record, coming: Record) -> float:
 # learning
 
 
-@kernel
+@entry
 def take(
-    bounds: NDArray[Any],
-    tests: NDArray[Any],
-    rows: NDArray[Any],
-    scores: NDArray[Any],
-    coming: NDArray[Any],
-    steps: NDArray[Any],
+    bounds: _Bounds,
+    tests: _Tests,
+    rows: _Rows,
+    scores: _Scores,
+    coming: _Coming,
+    steps: _Steps,
     tick: int,
     now_ms: int,
 ) -> None:
@@ -323,8 +340,8 @@ def _take(
     _learn_waiting(row)
 
 
-@kernel
-def is_suspicious(score: Record, test: Record) -> bool:
+@entry
+def is_suspicious(score: _Score, test: _Test) -> bool:
     """Whether what it sums must not be learned as usual yet."""
     return score.value > (0.0 if test.is_low else HIGH_SUSPICION)
 
@@ -397,16 +414,11 @@ def _learn_waiting(row: Record) -> None:
     forget_waiting(row)
 
 
-@kernel
-def forget_waiting(row: Record) -> None:
+@entry
+def forget_waiting(row: _Row) -> None:
     """No tick waits any more."""
     row.waiting_found, row.waiting_exposure, row.waiting_ms, row.waiting_expected = 0.0, 0.0, 0.0, 0.0
     row.waits_since_ms = -1
-
-
-def zeros(kind: np.dtype[Any], *shape: int) -> NDArray[Any]:
-    """Records of zeros, whose fields are attributes in Python too. (Kernels take a `recarray` ten times as slowly.)"""
-    return np.zeros(shape, np.dtype((np.record, kind)))
 
 
 def tests_of(alternatives: Sequence[Alternative]) -> NDArray[Any]:

@@ -24,9 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.join.batches import ClickBatch, ClickColumns
+from stream_learner.core.join.batches import ClickBatch
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.log.marks import LOG_TIME_RULES, RULES
+from stream_learner.core.machine.entries import F64, I64, U8, entry
 from stream_learner.core.machine.id_table import IdTable, find_entry, put_entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import bits_of_float, load_i64, store_i64
@@ -231,18 +232,18 @@ def _is_repeated(clicks: ClickPlace, newest: int, time: int, span_ms: int) -> bo
     return False
 
 
-@kernel
+@entry
 def take_clicks(
     place: Place,
     number: int,
-    offsets: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    times: NDArray[np.int64],
-    values: NDArray[np.float64],
+    offsets: I64,
+    ids: I64,
+    status: U8,
+    times: I64,
+    values: F64,
     start: int,
     stop: int,
-    codes: NDArray[np.uint8],
+    codes: U8,
     span_ms: int,
     late_before_ms: int,
 ) -> int:
@@ -280,7 +281,7 @@ def take_clicks(
 
 
 @kernel
-def _sort_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int64]) -> None:
+def _sort_row(clicks: ClickPlace, number: int, end: int, row: I64) -> None:
     """Put the times in the row of a click that is not dead into `row`, in order; click `end` - 1 ends all rows.
 
     The click's own time stands for each that is missing.
@@ -302,17 +303,17 @@ def _sort_row(clicks: ClickPlace, number: int, end: int, row: NDArray[np.int64])
         n += 1
 
 
-@kernel
+@entry
 def expire_clicks(
     place: Place,
     end: int,
     log_time: int,
     usual_time: int,
-    row: NDArray[np.int64],
+    row: I64,
     by_usual: bool,
     lateness_ms: int,
     before_ms: int,
-    outcomes: NDArray[np.int64],
+    outcomes: I64,
 ) -> tuple[int, int, int]:
     """Forget clicks from the first on while they are dead, or min(time, usual time + lateness) is below `before_ms`.
 
@@ -337,28 +338,17 @@ def expire_clicks(
     return number, log_time, usual_time
 
 
-@kernel
+@entry
 def click_offset(place: Place, number: int) -> int:
     """Offset of a remembered click."""
     clicks = ClickPlace(*place)
     return load_i64(click_address(clicks, number))
 
 
-@kernel
-def click_codes(place: Place, out: NDArray[np.uint8]) -> None:
+@entry
+def click_codes(place: Place, out: U8) -> None:
     """The codes of the remembered clicks, as many as `out` takes; that of a dead one is `UNMATCHED`."""
     clicks = ClickPlace(*place)
     for i in range(len(out)):
         code = code_of(load_i64(click_address(clicks, clicks.first + i) + WORD))
         out[i] = UNMATCHED if code == DEAD else code
-
-
-def warm() -> None:
-    """Compile every kernel of this module, for the types with which the join calls them."""
-    clicks = ClickMemory(JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0), 0)
-    one, byte = np.zeros(1, np.int64), np.zeros(1, np.uint8)
-    batch = ClickBatch(ClickColumns(one, one, byte, one, np.zeros(1)), one)
-    clicks.take(batch, 1, 0)
-    clicks.codes()
-    clicks.first_offset  # noqa: B018
-    clicks.forget(0, np.zeros(5, np.int64))

@@ -6,6 +6,8 @@ sorted by time, and a window of clicks is moved over the impressions: it takes a
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +28,8 @@ from stream_learner.core.join.click_memory import (
     set_matched,
 )
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.machine.entries import F64, I64, entry
 from stream_learner.core.machine.id_table import find_entry
-from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import float_of_bits, load_i64
 
 _NO_LABELS = np.zeros(0)
@@ -74,9 +76,9 @@ def _labels_of(key: int, times: NDArray[np.int64], clicks: ClickMemory, spec: Jo
     return out
 
 
-@kernel
+@entry
 def crowded_impressions(
-    place: Place, columns: Columns, start: int, stop: int, late_before_ms: int, out: NDArray[np.int64]
+    place: Place, columns: Annotated[Columns, ImpressionColumns], start: int, stop: int, late_before_ms: int, out: I64
 ) -> int:
     """Write to `out` the indices of the good impressions `start..stop-1` that are not late and whose id has `CROWDED`
     clicks or more; returns their number.
@@ -95,8 +97,8 @@ def crowded_impressions(
     return count
 
 
-@kernel
-def clicks_of(place: Place, key: int, out: NDArray[np.int64]) -> int:
+@entry
+def clicks_of(place: Place, key: int, out: I64) -> int:
     """Write the numbers of the remembered clicks of an id to `out`, the newest first; returns how many there are."""
     clicks = ClickPlace(*place)
     count = 0
@@ -108,10 +110,8 @@ def clicks_of(place: Place, key: int, out: NDArray[np.int64]) -> int:
     return count
 
 
-@kernel
-def read_clicks(
-    place: Place, numbers: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]
-) -> None:
+@entry
+def read_clicks(place: Place, numbers: I64, times: I64, values: F64) -> None:
     """Write time and value of remembered clicks to `times` and `values`."""
     clicks = ClickPlace(*place)
     for i in range(len(numbers)):
@@ -120,8 +120,8 @@ def read_clicks(
         values[i] = float_of_bits(load_i64(click + VALUE))
 
 
-@kernel
-def match_clicks(place: Place, numbers: NDArray[np.int64]) -> None:
+@entry
+def match_clicks(place: Place, numbers: I64) -> None:
     """Set those of these clicks that are unmatched or late to matched."""
     clicks = ClickPlace(*place)
     for i in range(len(numbers)):
@@ -129,14 +129,8 @@ def match_clicks(place: Place, numbers: NDArray[np.int64]) -> None:
         set_matched(click, load_i64(click + WORD))
 
 
-@kernel
-def greatest_of_windows(
-    values: NDArray[np.float64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    queue: NDArray[np.int64],
-    out: NDArray[np.float64],
-) -> None:
+@entry
+def greatest_of_windows(values: F64, begin: I64, end: I64, queue: I64, out: F64) -> None:
     """Write the greatest of `values[begin[i]:end[i]]` to `out[i]`, 0 for an empty window. `begin` and `end` never go
     back.
 
@@ -153,18 +147,3 @@ def greatest_of_windows(
         while head < tail and queue[head] < begin[i]:
             head += 1
         out[i] = values[queue[head]] if head < tail else 0.0
-
-
-def warm() -> None:
-    """Compile every kernel of this module, for the types with which the join calls them."""
-    clicks = ClickMemory(JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0), 0)
-    place = clicks.place
-    one, byte, real, none = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(0, np.int64)
-    columns = ImpressionColumns(
-        one, byte, one, one, real, np.zeros(2, np.int64), np.zeros(0, np.uint64), real, byte, byte
-    )
-    crowded_impressions(place, tuple(columns), 0, 1, 0, one.copy())
-    clicks_of(place, 0, one.copy())
-    read_clicks(place, none, one.copy(), real.copy())
-    match_clicks(place, none)
-    greatest_of_windows(real, one, one, one.copy(), real.copy())

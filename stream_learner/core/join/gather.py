@@ -7,7 +7,7 @@ more than the copy into it, so the copies go to memory that is used again for ev
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.join.batches import Columns, ImpressionColumns
 from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.machine.entries import I64, entry
 from stream_learner.core.machine.kernels import kernel
 
 _EXAMPLES_KEPT = 1 << 15
@@ -176,13 +177,13 @@ def _address(array: NDArray[np.generic]) -> int:
     return np.int64(array.ctypes.data)
 
 
-@kernel
+@entry
 def copy_examples(
-    columns: Columns,
-    kept: NDArray[np.int64],
-    log_time: NDArray[np.int64],
+    columns: Annotated[Columns, ImpressionColumns],
+    kept: I64,
+    log_time: I64,
     first_log_time: int,
-    out: Columns,
+    out: Annotated[Columns, ExampleColumns],
     at: int,
 ) -> None:
     """Copy the impressions with the indices `kept` to `out`, behind its first `at`, whose `row_start[at]` is set.
@@ -215,12 +216,3 @@ def copy_examples(
         if len(counted) > 0:
             copy_bytes(_address(out_counted) + source + shift, _address(counted) + source, size)
         i = run
-
-
-def warm() -> None:
-    """Compile every kernel of this module, for the types with which the join calls them."""
-    one, real, key, byte = np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.uint64), np.zeros(1, np.uint8)
-    two = np.arange(2, dtype=np.int64)
-    columns = ImpressionColumns(one, byte, one, one, real, two, key, real, byte, byte)
-    out = ExampleColumns(one.copy(), one.copy(), np.zeros(2, np.int64), key.copy(), real.copy(), byte.copy())
-    copy_examples(tuple(columns), one, one, 0, tuple(out), 0)

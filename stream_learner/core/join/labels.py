@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_learner.core.join.click_memory import (
     MATCHED,
@@ -18,7 +17,6 @@ from stream_learner.core.join.click_memory import (
     TIME,
     VALUE,
     WORD,
-    ClickMemory,
     ClickPlace,
     Place,
     click_address,
@@ -28,8 +26,9 @@ from stream_learner.core.join.click_memory import (
     set_matched,
 )
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.machine.entries import F64, I64, U8, entry
 from stream_learner.core.machine.hashing import mix
-from stream_learner.core.machine.id_table import IdTable, find_entry, first_entry, put_entry
+from stream_learner.core.machine.id_table import find_entry, first_entry, put_entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write, store_i64
 
@@ -66,16 +65,9 @@ def label_rule(spec: JoinSpec, late_before_ms: int) -> RuleFields:
     return late_before_ms, spec.skew_ms, spec.window_ms, spec.dedupe_ms > 0, spec.keep_negatives, spec.keep_below
 
 
-@kernel
+@entry
 def find_duplicates(
-    table: int,
-    offsets: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    start: int,
-    stop: int,
-    first: int,
-    duplicate: NDArray[np.uint8],
+    table: int, offsets: I64, ids: I64, status: U8, start: int, stop: int, first: int, duplicate: U8
 ) -> int:
     """Set `duplicate` of impressions `start..stop-1`: 1 where an id repeats one seen at or after offset `first`.
 
@@ -141,23 +133,23 @@ def _is_sampled_out(key: int, keep_below: np.uint64) -> bool:
     return bool(mix(np.uint64(key) ^ _SAMPLE_SALT) >= keep_below)
 
 
-@kernel
+@entry
 def label_impressions(
     place: Place,
-    ids: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    times: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    row_start: NDArray[np.int64],
-    duplicate: NDArray[np.uint8],
+    ids: I64,
+    status: U8,
+    times: I64,
+    weights: F64,
+    row_start: I64,
+    duplicate: U8,
     start: int,
     stop: int,
     rule_fields: RuleFields,
-    known: NDArray[np.float64],
-    kept: NDArray[np.int64],
-    label: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    tally: NDArray[np.int64],
+    known: F64,
+    kept: I64,
+    label: F64,
+    weight: F64,
+    tally: I64,
 ) -> int:
     """Label impressions `start..stop-1`. Writes the indices of those that become examples to `kept`, with their `label`
     and `weight`; returns their number. `tally` is added to.
@@ -201,13 +193,3 @@ def label_impressions(
         tally[FEATURES] += row_start[i + 1] - row_start[i]
     tally[EXAMPLES] += k
     return k
-
-
-def warm() -> None:
-    """Compile every kernel of this module, for the types with which the join calls them."""
-    one, byte, real, two = np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(2, np.int64)
-    seen, spec = IdTable(), JoinSpec(window_ms=1, skew_ms=0, tick_ms=1, dedupe_ms=0)
-    find_duplicates(seen.header, one, one, byte, 0, 1, 0, byte.copy())
-    clicks, tally, out = ClickMemory(spec, 0), np.zeros(TALLY, np.int64), (one.copy(), real.copy(), real.copy())
-    columns = (one, byte, one, real, two, byte)
-    label_impressions(clicks.place, *columns, 0, 1, label_rule(spec, 0), real, *out, tally)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.machine.entries import I64, U8, entry
 from stream_learner.core.machine.kernels import kernel
 
 NO_LOG_TIME = -1
@@ -66,16 +67,8 @@ def _new_state(agree: int, log_time: int) -> NDArray[np.int64]:
     return state
 
 
-@kernel
-def log_times(
-    offsets: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    times: NDArray[np.int64],
-    position: int,
-    agree: int,
-    state: NDArray[np.int64],
-    out: NDArray[np.int64],
-) -> int:
+@entry
+def log_times(offsets: I64, status: U8, times: I64, position: int, agree: int, state: I64, out: I64) -> int:
     """Write to `out` how far log time has come with each record: the largest least time of the rows complete by then.
 
     state: carried on from batch to batch; `_new_state` makes the first. Returns 0, `_OUT_OF_ORDER` if offsets do not
@@ -111,10 +104,8 @@ def log_times(
     return 0
 
 
-@kernel
-def written_log_times(
-    status: NDArray[np.uint8], times: NDArray[np.int64], agree: int, log_time: int, out: NDArray[np.int64]
-) -> int:
+@entry
+def written_log_times(status: U8, times: I64, agree: int, log_time: int, out: I64) -> int:
     """Write to `out` the log time of each record, where the last record ends all rows. Returns that of the last.
 
     Log times never decrease and are never below `log_time`.
@@ -141,7 +132,7 @@ def written_log_times(
 
 
 @kernel
-def _least_from(status: NDArray[np.uint8], times: NDArray[np.int64], start: int, agree: int) -> tuple[int, int]:
+def _least_from(status: U8, times: I64, start: int, agree: int) -> tuple[int, int]:
     """The least time of a good record's row, and how many good records further back it is no longer in the row."""
     least, left, seen = times[start], agree, 0
     for i in range(start, len(times)):
@@ -154,8 +145,8 @@ def _least_from(status: NDArray[np.uint8], times: NDArray[np.int64], start: int,
     return least, left
 
 
-@kernel
-def first_candidate(status: NDArray[np.uint8], times: NDArray[np.int64], start: int, time_ms: int, agree: int) -> int:
+@entry
+def first_candidate(status: U8, times: I64, start: int, time_ms: int, agree: int) -> int:
     """The index of the first record from `start` on that waits for `time_ms`, or whose row these records do not decide.
 
     A good record waits if its own time is at or past `time_ms`, and fewer than half of `agree` in its row are before.
@@ -169,10 +160,8 @@ def first_candidate(status: NDArray[np.uint8], times: NDArray[np.int64], start: 
     return len(times)
 
 
-@kernel
-def count_before(
-    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, most: int, time_ms: int
-) -> tuple[int, int]:
+@entry
+def count_before(status: U8, times: I64, start: int, most: int, time_ms: int) -> tuple[int, int]:
     """The number of the first `most` good records from `start` on, and how many of them are before `time_ms`."""
     found, before = 0, 0
     for i in range(start, len(times)):
@@ -184,10 +173,8 @@ def count_before(
     return found, before
 
 
-@kernel
-def take_row(
-    status: NDArray[np.uint8], times: NDArray[np.int64], start: int, found: int, row: NDArray[np.int64]
-) -> int:
+@entry
+def take_row(status: U8, times: I64, start: int, found: int, row: I64) -> int:
     """Put the times of good records from `start` on into `row`, behind the first `found`; how many it then has."""
     for i in range(start, len(times)):
         if found == len(row):
@@ -196,13 +183,3 @@ def take_row(
             row[found] = times[i]
             found += 1
     return found
-
-
-def warm() -> None:
-    """Compile every kernel of this module, for the types with which the join calls them."""
-    one, byte = np.zeros(1, np.int64), np.zeros(1, np.uint8)
-    log_times(one, byte, one, 0, 1, _new_state(1, 0), one.copy())
-    written_log_times(byte, one, 1, 0, one.copy())
-    first_candidate(byte, one, 0, 1, 1)
-    count_before(byte, one, 0, 1, 1)
-    take_row(byte, one, 0, 0, one.copy())

@@ -6,8 +6,8 @@ Each feature of the record is then a 16-bit index into it, and only the values t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stream_learner.core.machine.entries import F64, I64, U16, U32, U64, entry
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import prefetch_for_write
 
@@ -74,20 +74,20 @@ def _slot_shift(slots: int) -> int:
 
 
 @inlined
-def _is_new(entry, tag):  # type: ignore[no-untyped-def]
+def _is_new(entry: np.uint64, tag: np.uint64) -> np.uint64:
     """1 if a slot with this entry is free, else 0."""
     return np.uint64((entry ^ tag) > _INDEX_MASK)
 
 
 @inlined
-def _index(entry, k, is_new):  # type: ignore[no-untyped-def]
+def _index(entry: np.uint64, k: np.uint64, is_new: np.uint64) -> np.uint64:
     """k for a free slot, else the index in its entry; without a branch, which would be predicted wrongly too often."""
     index = entry & _INDEX_MASK
     return index ^ ((index ^ k) & (_ZERO - is_new))
 
 
 @kernel
-def _put_again(table: NDArray[np.uint32], slots: int, stamp: int, keys: NDArray[np.uint64], n_keys: int) -> None:
+def _put_again(table: U32, slots: int, stamp: int, keys: U64, n_keys: int) -> None:
     """Enter the first `n_keys` keys into a table that is empty under `stamp`."""
     shift = np.uint64(_slot_shift(slots))
     mask = np.uint64(slots - 1)
@@ -101,13 +101,7 @@ def _put_again(table: NDArray[np.uint32], slots: int, stamp: int, keys: NDArray[
 
 @kernel
 def _surely_fits(
-    values: NDArray[np.float64],
-    begin: int,
-    end: int,
-    key_bytes: int,
-    room_bytes: int,
-    room_keys: int,
-    room_features: int,
+    values: F64, begin: int, end: int, key_bytes: int, room_bytes: int, room_keys: int, room_features: int
 ) -> bool:
     """Whether an example fits even if all its keys are new."""
     length = end - begin
@@ -119,23 +113,23 @@ def _surely_fits(
     return need_bytes <= room_bytes and length <= room_keys and length <= room_features
 
 
-@kernel
+@entry
 def number_keys(
-    table: NDArray[np.uint32],
+    table: U32,
     slots: int,
     stamp: int,
-    row_start: NDArray[np.int64],
+    row_start: I64,
     first_row: int,
     end_row: int,
-    keys: NDArray[np.uint64],
-    values: NDArray[np.float64],
+    keys: U64,
+    values: F64,
     row_bytes: int,
     key_bytes: int,
     room_bytes: int,
-    out_keys: NDArray[np.uint64],
-    out_indices: NDArray[np.uint16],
-    out_positions: NDArray[np.uint32],
-    out_values: NDArray[np.float64],
+    out_keys: U64,
+    out_indices: U16,
+    out_positions: U32,
+    out_values: F64,
 ) -> tuple[int, int, int, int, int, int, int]:
     """Take examples (rows) from `first_row` on while they surely fit into the record; the first is always taken.
 

@@ -45,11 +45,10 @@ from numpy.typing import NDArray
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.dictionary import Scratch, number_keys
 from stream_learner.core.log.field_bound import MOST_NUMBERS, FieldBound, number_keys_of
-from stream_learner.core.log.field_bound import warm as warm_field_bound
 from stream_learner.core.log.header import COUNTED, HEADER_BYTES, Kind, LogRecord, RecordHeader, open_record, seal
 from stream_learner.core.log.marks import Mark, decode_codes, decode_mark
 from stream_learner.core.log.skips import Skip, decode_skip
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.entries import ReadOnly, entry
 
 MAX_BYTES = 900_000
 """Default of the largest record: below the 1 MB that brokers and clients take by default."""
@@ -273,17 +272,6 @@ def to_batch(record: ExampleRecord) -> ExampleBatch:
     )
 
 
-def warm() -> None:
-    """Compile the kernels of encoding and decoding, or load them from the disk cache."""
-    one = np.ones(1)
-    batch = ExampleBatch(
-        np.zeros(1, np.int64), np.zeros(1, np.uint64), one, one, np.array([0, 1]), np.ones(1, np.uint64), one
-    )
-    for record in encode_examples(0, 0, 1, batch):
-        decode(record)
-    warm_field_bound()
-
-
 _DTYPES = ("<u8", "<u8", "<f8", "<f8", "<f8", "<u8", "<u4", "<u4", "<u2", "<u2", "u1", "u1")
 _EMPTY: tuple[NDArray[Any], ...] = tuple(np.frombuffer(b"", dtype) for dtype in _DTYPES)
 """The arrays without elements, made once: most records lack some arrays, and a view of none takes a quarter of a µs."""
@@ -415,14 +403,14 @@ _BEYOND = 7
 _NO_FIELD = 8
 
 
-@kernel
+@entry
 def _verify(
-    keys: NDArray[np.uint64],
-    delta: NDArray[np.uint32],
-    positions: NDArray[np.uint32],
-    indices: NDArray[np.uint16],
-    row_len: NDArray[np.uint16],
-    hard: NDArray[np.uint8],
+    keys: ReadOnly[np.uint64],
+    delta: ReadOnly[np.uint32],
+    positions: ReadOnly[np.uint32],
+    indices: ReadOnly[np.uint16],
+    row_len: ReadOnly[np.uint16],
+    hard: ReadOnly[np.uint8],
 ) -> int:
     """Check what the fold trusts. Returns 0, or the index in `_WRONG` of the message that says what is wrong."""
     total = np.int64(0)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.entries import U8, U16, entry
 
 MOST_NUMBERS: Final = int(np.iinfo(np.uint8).max)
 """The numbers that fields can have: a byte beside each key."""
@@ -24,18 +23,11 @@ class FieldBound(NamedTuple):
     hashes: tuple[int, ...]
 
 
-@kernel
-def number_keys_of(
-    indices: NDArray[np.uint16], features: int, counted: NDArray[np.uint8], first: int, out: NDArray[np.uint8]
-) -> None:
+@entry
+def number_keys_of(indices: U16, features: int, counted: U8, first: int, out: U8) -> None:
     """Write the number of each key to `out`: that of the feature which names it first.
 
     indices u16[features]: the key of each feature. The number of feature `i` is `counted[first + i]`.
     """
     for i in range(features - 1, -1, -1):
         out[indices[i]] = counted[first + i]
-
-
-def warm() -> None:
-    """Compile the kernel."""
-    number_keys_of(np.zeros(1, np.uint16), 1, np.zeros(1, np.uint8), 0, np.zeros(1, np.uint8))

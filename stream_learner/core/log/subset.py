@@ -7,20 +7,19 @@ those without any feature left, and nothing changes its order.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.log.examples import ExampleRecord
+from stream_learner.core.machine.entries import F64, I32, U16, U32, ReadOnly, entry, read_only
 
 DROPPED = -1
 """The place of a key that is left out."""
 
 
-@kernel
-def _number_kept(keys: NDArray[np.uint64], dropped: NDArray[np.uint64], place: NDArray[np.int32]) -> int:
+@entry
+def _number_kept(keys: ReadOnly[np.uint64], dropped: ReadOnly[np.uint64], place: I32) -> int:
     """Write the new index of each key to `place`, `DROPPED` for those left out; returns how many are kept."""
     kept = 0
     for i in range(len(keys)):
@@ -39,17 +38,17 @@ def _number_kept(keys: NDArray[np.uint64], dropped: NDArray[np.uint64], place: N
     return kept
 
 
-@kernel
+@entry
 def _cut(
-    place: NDArray[np.int32],
-    indices: NDArray[np.uint16],
-    row_len: NDArray[np.uint16],
-    positions: NDArray[np.uint32],
-    values: NDArray[np.float64],
-    out_indices: NDArray[np.uint16],
-    out_row_len: NDArray[np.uint16],
-    out_positions: NDArray[np.uint32],
-    out_values: NDArray[np.float64],
+    place: I32,
+    indices: ReadOnly[np.uint16],
+    row_len: ReadOnly[np.uint16],
+    positions: ReadOnly[np.uint32],
+    values: ReadOnly[np.float64],
+    out_indices: U16,
+    out_row_len: U16,
+    out_positions: U32,
+    out_values: F64,
 ) -> tuple[int, int]:
     """Copy the features whose key is kept, with their values; returns how many features and values there are."""
     m, v, at, given = 0, 0, 0, 0
@@ -76,7 +75,7 @@ class FeatureSubset:
 
     def __init__(self, dropped: NDArray[np.uint64]) -> None:
         """dropped: the keys to leave out, u64[k], rising, each once. Raises ValueError if they do not rise."""
-        self.dropped = np.ascontiguousarray(dropped, np.uint64)
+        self.dropped = read_only(np.ascontiguousarray(dropped, np.uint64))
         if bool((self.dropped[1:] <= self.dropped[:-1]).any()):
             raise ValueError("the keys to leave out must rise")
         self._place = np.empty(0, np.int32)
@@ -86,7 +85,7 @@ class FeatureSubset:
         if len(record.keys) > len(self._place):
             self._place = np.empty(2 * len(record.keys), np.int32)
         place = self._place[: len(record.keys)]
-        if _number_kept(record.keys, self.dropped, place) == len(record.keys):
+        if _number_kept(read_only(record.keys), self.dropped, place) == len(record.keys):
             return record
         return without_keys(record, place)
 
@@ -95,8 +94,8 @@ def without_keys(record: ExampleRecord, place: NDArray[np.int32]) -> ExampleReco
     """The record without some keys. place: i32[k], the new index of each key, rising; `DROPPED` for those left out."""
     indices, row_len = np.empty(len(record.indices), np.uint16), np.empty(len(record.row_len), np.uint16)
     positions, values = np.empty(len(record.positions), np.uint32), np.empty(len(record.values))
-    given, lengths = _read_only(record.indices), _read_only(record.row_len)
-    given_positions, given_values = _read_only(record.positions), _read_only(record.values)
+    given, lengths = read_only(record.indices), read_only(record.row_len)
+    given_positions, given_values = read_only(record.positions), read_only(record.values)
     m, v = _cut(place, given, lengths, given_positions, given_values, indices, row_len, positions, values)
     return replace(
         record,
@@ -107,21 +106,3 @@ def without_keys(record: ExampleRecord, place: NDArray[np.int32]) -> ExampleReco
         positions=positions[:v],
         values=values[:v],
     )
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view of a column as it is in a record that was read: the kernels are compiled for those."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def warm() -> None:
-    """Compile the kernels, for records as they come out of bytes, read-only."""
-    one = np.ones(1)
-    batch = ExampleBatch(
-        np.zeros(1, np.int64), np.ones(1, np.uint64), one, one, np.array([0, 1]), np.ones(1, np.uint64), 2 * one
-    )
-    record = decode(encode_examples(0, 0, 1, batch)[0])
-    assert isinstance(record, ExampleRecord)
-    FeatureSubset(np.ones(1, np.uint64)).apply(record)

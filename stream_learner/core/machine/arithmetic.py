@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import bits_of_float, float_of_bits
 
@@ -109,7 +110,7 @@ def _log_normal(v: float) -> float:
     return np.float64(exponent) * LN2 + _atanh_twice(s)
 
 
-@kernel
+@entry
 def log(v: float) -> float:
     """log v; -infinity for 0, NaN for v < 0; infinity and NaN stay as they are."""
     if v >= _SMALLEST_NORMAL:
@@ -119,7 +120,7 @@ def log(v: float) -> float:
     return -np.inf if v == 0.0 else np.nan
 
 
-@kernel
+@entry
 def log1p(u: float) -> float:
     """log(1 + u); -infinity for u = -1, NaN for u < -1. For u in [0, 1] it is `log1p_unit`.
 
@@ -218,12 +219,3 @@ def finite(x: float) -> bool:
 def sum_lanes(l0: float, l1: float, l2: float, l3: float, l4: float, l5: float, l6: float, l7: float) -> float:
     """The total of the eight lanes of a dot product; lane j holds w_i x_i for i = j mod 8, added in order from 0.0."""
     return ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7))
-
-
-def warm() -> None:
-    """Compile every kernel of this module for float64."""
-    for function in (exp, log1p_unit, log, log1p, expm1, sigmoid, softplus, finite):
-        function(0.5)
-    for of_two in (power, log1p_of_scaled, margin_gain):
-        of_two(0.5, 0.5)
-    sum_lanes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import buffer_address, load_byte, load_i64, load_u64, store_u64
 
@@ -31,7 +32,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-@kernel
+@entry
 def mix(z: np.uint64) -> np.uint64:
     """SplitMix64's finalizer: a bijection of 64-bit words that spreads every bit over all bits."""
     z = (z ^ (z >> np.uint64(30))) * _MIX_1
@@ -110,7 +111,7 @@ def _load_half(address: int) -> int:
     return low | (load_byte(address + 2) << 16) | (load_byte(address + 3) << 24)
 
 
-@kernel
+@entry
 def xxh64_at(address: int, length: int) -> np.uint64:
     """XXH64, seed 0, of `length` bytes from `address` on. Reads no other byte."""
     end = address + length
@@ -131,7 +132,7 @@ def xxh64_at(address: int, length: int) -> np.uint64:
     return avalanche(state)
 
 
-@kernel
+@entry
 def hash_spans(data: int, bounds: int, n: int, out: int) -> None:
     """Store the key of each of n spans. bounds: address of i64[n+1] offsets into data; out: address of u64[n]."""
     for i in range(n):
@@ -159,10 +160,3 @@ def hash_texts(texts: Sequence[bytes]) -> list[int]:
     keys = np.empty(len(texts), np.uint64)
     hash_spans(buffer_address(data), buffer_address(bounds), len(texts), buffer_address(keys))
     return keys.tolist()
-
-
-def warm() -> None:
-    """Compile every kernel of this module."""
-    xxh64(b"a" * 45)
-    hash_texts([b"a"])
-    mix(np.uint64(1))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import load_i64, store_i64
 
@@ -25,7 +26,7 @@ _MASKS = 8 * _SUB_TABLES
 _ROOM = 16 * _SUB_TABLES
 
 
-@kernel
+@entry
 def sub_table_of(key: int) -> int:
     """The number of the sub-table that holds an id (int64, the bits of the u64)."""
     return (key >> 58) & 63
@@ -67,7 +68,7 @@ def put_entry(header: int, entry: int, key: int, value: int) -> bool:
     return True
 
 
-@kernel
+@entry
 def _count_alive(base: int, capacity: int, floor: int) -> int:
     alive = 0
     for slot in range(capacity):
@@ -75,7 +76,7 @@ def _count_alive(base: int, capacity: int, floor: int) -> int:
     return alive
 
 
-@kernel
+@entry
 def _move_alive(base: int, capacity: int, floor: int, new_base: int, new_mask: int) -> None:
     for slot in range(capacity):
         entry = base + ENTRY_BYTES * slot
@@ -140,11 +141,3 @@ class IdTable:
         capacity = len(memory) // 2
         self._memory[sub] = memory
         self._directory[:, sub] = memory.ctypes.data, capacity - 1, _room(capacity) - alive
-
-
-def warm() -> None:
-    """Compile every kernel of this module."""
-    table = IdTable()
-    put_entry(table.header, find_entry(table.header, 1), 1, 1)
-    first_entry(table.header, 1)
-    table.grow(1, 0)

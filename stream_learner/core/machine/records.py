@@ -22,7 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.entries import I32, I64, Flags, entry
 from stream_learner.core.machine.memory import load_i64, load_u32
 
 _BYTE = ir.IntType(8)
@@ -68,11 +68,21 @@ def _copy(typingctx: Any, to: Any, origin: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-@kernel
-def describe(addresses, n, time_of, errors, partitions, offsets, times_ms, bounds, is_null):  # type: ignore[no-untyped-def]
+@entry
+def describe(
+    addresses: I64,
+    n: int,
+    time_of: int,
+    errors: I32,
+    partitions: I32,
+    offsets: I64,
+    times_ms: I64,
+    bounds: I64,
+    is_null: Flags,
+) -> int:
     """Fill the columns of the first n messages. Returns how many values are null.
 
-    addresses: i64, of the messages. time_of: address of `rd_kafka_message_timestamp`. bounds: i64[n + 1], where the
+    addresses: of the messages. time_of: address of `rd_kafka_message_timestamp`. bounds: i64[n + 1], where the
     values will lie once they are copied; the text of an error counts as a null value.
     """
     nulls = 0
@@ -90,8 +100,8 @@ def describe(addresses, n, time_of, errors, partitions, offsets, times_ms, bound
     return nulls
 
 
-@kernel
-def find_runs(errors, partitions, n, starts):  # type: ignore[no-untyped-def]
+@entry
+def find_runs(errors: I32, partitions: I32, n: int, starts: I64) -> int:
     """Where the runs begin among n >= 1 messages: records of one partition that follow each other, and each error.
 
     starts: i64[n + 1], filled; n stands after the last start. Returns how many runs there are.
@@ -105,8 +115,8 @@ def find_runs(errors, partitions, n, starts):  # type: ignore[no-untyped-def]
     return runs
 
 
-@kernel
-def copy_values(addresses, first, end, bounds, to):  # type: ignore[no-untyped-def]
+@entry
+def copy_values(addresses: I64, first: int, end: int, bounds: I64, to: int) -> None:
     """Copy the values of messages first to end - 1 to an address, back to back; there must be room for them."""
     for i in range(first, end):
         size = bounds[i + 1] - bounds[i]
@@ -114,17 +124,8 @@ def copy_values(addresses, first, end, bounds, to):  # type: ignore[no-untyped-d
             _copy(to + bounds[i] - bounds[first], load_i64(addresses[i] + _VALUE), size)
 
 
-@kernel
-def release(addresses, n, destroy):  # type: ignore[no-untyped-def]
+@entry
+def release(addresses: I64, n: int, destroy: int) -> None:
     """Give messages back. destroy: address of `rd_kafka_message_destroy`."""
     for i in range(n):
         _call(destroy, addresses[i])
-
-
-def warm() -> None:
-    """Compile every kernel of this file."""
-    none, numbers, codes = np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int32)
-    describe(none, 0, 0, codes, codes, none, none, numbers, np.zeros(0, np.bool_))
-    find_runs(codes, codes, 0, numbers)
-    copy_values(none, 0, 0, numbers, 0)
-    release(none, 0, 0)

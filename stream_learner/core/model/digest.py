@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.machine.hashing import mix
 from stream_learner.core.machine.kernels import inlined, kernel
-from stream_learner.core.machine.memory import address_of, load_i64, load_i64_at, store_i64
+from stream_learner.core.machine.memory import load_i64, load_i64_at, store_i64
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 CHANGES_AT_ONCE: Final = 64
@@ -101,11 +101,3 @@ def model_digest(rows: int, examples: int, scalars: Sequence[float] | NDArray[np
 def with_decisions(model: int, decided: int) -> int:
     """Digest of a model together with that of the decisions that took effect, 0 for none."""
     return int(mix(np.uint64(model) ^ mix(np.uint64(decided)))) if decided else model
-
-
-def warm() -> None:
-    """Compile every kernel of this module."""
-    columns = np.zeros(1)
-    model_digest(1, 1)
-    row_digest(np.uint64(1), address_of(columns), 1)
-    row_digest_change(np.uint64(1), address_of(columns), address_of(columns), (0, 0))

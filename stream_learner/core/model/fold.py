@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from stream_learner.core.log.dictionary import MAX_KEYS
 from stream_learner.core.log.examples import ExampleRecord
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.memory import address_of, load_f64, load_i64_at, load_u16_at, load_u32_at, store_f64
 from stream_learner.core.model import digest as digests
-from stream_learner.core.model import losses, progress, row_bound
+from stream_learner.core.model import losses
 from stream_learner.core.model.losses import Loss, make_loss
-from stream_learner.core.model.optimizers import Optimizer, fold_of, ftrl
+from stream_learner.core.model.optimizers import Optimizer, fold_of
 from stream_learner.core.model.optimizers.record import (
     EXAMPLES,
     FEATURES,
@@ -31,8 +31,6 @@ from stream_learner.core.model.optimizers.record import (
 )
 from stream_learner.core.model.progress import Progress
 from stream_learner.core.model.row_bound import FieldRows, RowBound, claim, without_strangers
-from stream_learner.core.model.table import bounded as weight_bounded
-from stream_learner.core.model.table import table as weights
 from stream_learner.core.model.table.bounded import BoundedWeightTable, ColdRows, MemoryBudget
 from stream_learner.core.model.table.table import WeightTable
 
@@ -45,7 +43,7 @@ _FAULTS: Final = (
 )
 
 
-@kernel
+@entry
 def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions: int, k: int, keys: int) -> int:
     """An index into `_FAULTS`: why a record cannot be folded, 0 if it can. A wrong index of its would be a crash."""
     total = 0
@@ -70,7 +68,7 @@ def _fault(examples: int, row_len: int, m: int, indices: int, v: int, positions:
     return 4 if missing > 0 else 0
 
 
-@kernel
+@entry
 def _make_predictions(loss: int, option: float, low: float, high: float, margins: int, count: int) -> None:
     """Turn margins f64[count] into predictions; low, high: the label range."""
     for i in range(count):
@@ -347,34 +345,3 @@ def _fields(columns: tuple[NDArray[Any], ...]) -> list[int]:
     if fault:
         raise ValueError(f"the record cannot be folded: {_FAULTS[fault]}")
     return [n, v, k, *addresses]
-
-
-def warm(optimizer: Optimizer | None = None) -> None:
-    """Compile every kernel of the fold with an optimizer, by default FTRL-Proximal."""
-    for module in (digests, weights, weight_bounded, row_bound, progress):
-        module.warm()
-    known = optimizer or ftrl.FtrlProximal()
-    if known.name == ftrl.FtrlProximal.name:
-        ftrl.warm()
-    learner = Learner(known, loss=known.losses[0] if known.losses else "logistic")
-    one = np.ones(1)
-    record = ExampleRecord(
-        partition=0,
-        tick=0,
-        attempt=1,
-        sequence=0,
-        log_time_ms=np.zeros(1, np.int64),
-        id_hash=np.ones(1, np.uint64),
-        label=one,
-        weight=one,
-        keys=np.ones(1, np.uint64),
-        indices=np.zeros(1, np.uint16),
-        row_len=np.ones(1, np.uint16),
-        positions=np.zeros(0, np.uint32),
-        values=np.zeros(0),
-    )
-    learner.predict(record)
-    learner.fold(record, 0)
-    learner.weights(learner.table.take_changed_for_publication(0).columns)
-    learner.table.restart_changes(0, 0)
-    learner.digest_full()

@@ -39,6 +39,7 @@ from typing import Any, Final
 import numpy as np
 
 from stream_learner.core.machine.arithmetic import exp, log, log1p, log1p_unit, sigmoid
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 
 LOGISTIC: Final = 0
@@ -208,7 +209,7 @@ def loss_value(loss: int, option: float, p: float, y: float) -> float:
     return y * p
 
 
-@kernel
+@entry
 def prediction(loss: int, p: float) -> float:
     """The prediction of a margin, by the inverse link: a probability, a mean count, or the value itself."""
     if loss == LOGISTIC:
@@ -238,14 +239,3 @@ def mistake(loss: int, p: float, y: float) -> bool:
     if (loss == HINGE) | (loss == EXPONENTIAL):
         return y * p <= 0.0
     return False
-
-
-def warm() -> None:
-    """Compile every kernel of this module for float64."""
-    label_read(LOGISTIC, 0.5)
-    margin_read(LOGISTIC, 0.0, 0.5, 0.0, 1.0)
-    for function in (slope, loss_value):
-        function(LOGISTIC, 0.0, 0.5, 1.0)
-    prediction(LOGISTIC, 0.5)
-    class_of(LOGISTIC, 0.5)
-    mistake(LOGISTIC, 0.5, 1.0)

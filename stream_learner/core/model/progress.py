@@ -32,6 +32,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_f64, load_i64, make_record_at
 from stream_learner.core.model.losses import (
@@ -141,7 +142,7 @@ def _each(
 _each_inlined = kernel(_each, forceinline=True)
 
 
-@kernel
+@entry
 def _observe(
     first: int,
     count: int,
@@ -320,7 +321,7 @@ def _seen(block: np.void) -> bool:
     return bool(block["examples"] + block["refused"] > 0.0)
 
 
-@kernel
+@entry
 def _time_at(address: int) -> int:
     return load_i64(address)
 
@@ -346,9 +347,3 @@ def _unpacked(text: str) -> NDArray[np.float64]:
     if not unpacking.eof:
         raise ValueError("sums that are cut off, or too many")
     return np.frombuffer(numbers, "<f8").astype(np.float64)
-
-
-def warm() -> None:
-    """Compile every kernel of this module."""
-    one, time = np.zeros(1), np.zeros(1, np.int64)
-    Progress(LOGISTIC).observe(address_of(one), address_of(one), address_of(one), address_of(time), 1)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.subset import DROPPED, without_keys
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.entries import I64, U8, U16, entry
 from stream_learner.core.model.table.table import WeightTable
 
 _UNNAMED = 0
@@ -34,15 +34,8 @@ _FIELD_FULL = 4
 _ENDLESS = 1 << 62
 
 
-@kernel
-def _decide(
-    indices: NDArray[np.uint16],
-    state: NDArray[np.uint8],
-    room: int,
-    counted: NDArray[np.uint8],
-    field_room: NDArray[np.int64],
-    held_back: NDArray[np.int64],
-) -> int:
+@entry
+def _decide(indices: U16, state: U8, room: int, counted: U8, field_room: I64, held_back: I64) -> int:
     """Give unknown keys a row while there is room, in the order in which the features `indices` name them.
 
     `state` u8[k] is `_KNOWN` or `_UNNAMED` for each key; unknown keys that are named become `_NEW`, `_FIELD_FULL` or
@@ -163,9 +156,3 @@ def claim(record: ExampleRecord, table: WeightTable, rows: int, tick: int) -> No
     named = np.zeros(count, np.bool_)
     named[record.indices] = True
     table.claim(rows, count, named, tick)
-
-
-def warm() -> None:
-    """Compile the kernel of the bounds."""
-    byte, numbers = np.zeros(1, np.uint8), np.ones(1, np.int64)
-    _decide(np.zeros(1, np.uint16), byte, 1, byte.copy(), numbers, numbers.copy())

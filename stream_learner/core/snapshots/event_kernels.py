@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast.scanner import decode_row
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import copied, kernel
 from stream_learner.core.machine.memory import (
@@ -157,7 +158,7 @@ def _count(request: int, events: int, unknown: int) -> None:
     store_i64(counts + 8, load_i64(counts + 8) + unknown)
 
 
-@kernel
+@entry
 def predict_events(request: int) -> int:
     """Predict the events from REQ_FIRST to REQ_LAST - 1; returns REQ_LAST, the event it stopped at, or CHANGED."""
     event, last = load_i64(request + REQ_FIRST), load_i64(request + REQ_LAST)
@@ -192,7 +193,7 @@ def predict_events(request: int) -> int:
     return event
 
 
-@kernel
+@entry
 def predict_one(request: int) -> int:
     """`predict_events` for a request of one event; returns its known features, or NOT_PREDICTED."""
     return load_i64(load_i64(request + REQ_KNOWN)) if predict_events(request) == 1 else np.int64(NOT_PREDICTED)

@@ -23,7 +23,6 @@ two banks hold: versions, losses, and the number of the exchange that made each 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream_learner.core.machine.arithmetic import sum_lanes
 from stream_learner.core.machine.atomics import (
@@ -33,6 +32,7 @@ from stream_learner.core.machine.atomics import (
     load_f32,
     store_f32,
 )
+from stream_learner.core.machine.entries import F32, F64, I64, U64, Matrix, entry
 from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
@@ -86,27 +86,27 @@ def _weight_at(row: int, bank: int) -> int:
     return row + 8 + 4 * bank
 
 
-@kernel
+@entry
 def capacity_of(code: int) -> int:
     """The capacity with a code: 16 to 31, times a power of two; rising with the code."""
     return (16 + (code & 15)) << (code >> 4)
 
 
 @kernel
-def first_row(directory: int, key: int) -> int:
+def first_row(directory: int, key: np.uint64) -> int:
     """Address of the row where the search for a key begins."""
     return _row_in(load_i64(directory + (np.int64(key >> _SUB_SHIFT) << 3)), key)
 
 
 @kernel
-def _row_in(word: int, key: int) -> int:
+def _row_in(word: int, key: np.uint64) -> int:
     """Address of the row where the search for a key begins in a block, the first of its line."""
     slot = ((key & _LOW) * np.uint64(capacity_of(word & CODE_MASK))) >> _U32
     return (word >> CODE_BITS) + (np.int64(slot) * ROW_BYTES & -LINE)
 
 
 @kernel
-def weight_from(line: int, key: int, bank: int) -> float:
+def weight_from(line: int, key: np.uint64, bank: int) -> float:
     """The weight of a key whose search begins at the address `line`, 0 if it is not in the table.
 
     A search ends at a line that has the key or whose last row is empty. Four keys are compared at once: in which row
@@ -121,7 +121,7 @@ def weight_from(line: int, key: int, bank: int) -> float:
         line += LINE
 
 
-@kernel
+@entry
 def enter(control: int) -> int:
     """Count a reader into the current bank; returns the bank (steps a to c of a reader)."""
     while True:
@@ -132,14 +132,14 @@ def enter(control: int) -> int:
         atomic_add(control + READERS + LINE * bank, np.int64(-1))
 
 
-@kernel
+@entry
 def leave(control: int, bank: int) -> None:
     """Count a reader out of the bank that `enter` returned."""
     atomic_add(control + READERS + LINE * bank, np.int64(-1))
 
 
 @kernel
-def _longest_event(row_start: NDArray[np.int64], keys: int, values: int) -> int:
+def _longest_event(row_start: I64, keys: int, values: int) -> int:
     """Features of the longest event, -1 if the events do not follow each other within the keys and values."""
     longest = np.int64(0)
     previous = np.int64(0)
@@ -153,23 +153,15 @@ def _longest_event(row_start: NDArray[np.int64], keys: int, values: int) -> int:
 
 
 @kernel
-def _begin_search(searches: int, feature: int, key: int, directory: int) -> None:
+def _begin_search(searches: int, feature: int, key: np.uint64, directory: int) -> None:
     """Note in a ring where the search for the key of a feature begins, and ask for that memory."""
     row = first_row(directory, key)
     store_i64(searches + 8 * (feature & _RING), row)
     prefetch_for_read(row)
 
 
-@kernel
-def predict_rows(
-    keys: NDArray[np.uint64],
-    values: NDArray[np.float64],
-    row_start: NDArray[np.int64],
-    p_click: NDArray[np.float64],
-    known: NDArray[np.int64],
-    directory: int,
-    control: int,
-) -> int:
+@entry
+def predict_rows(keys: U64, values: F64, row_start: I64, p_click: F64, known: I64, directory: int, control: int) -> int:
     """Predict hashed events; returns the version that all predictions are of.
 
     keys u64[m], values f64[m], row_start i64[n+1], as `Replica.predict` takes them; fills p_click f64[n] by the link of
@@ -226,8 +218,8 @@ def sum_products(products: int, count: int) -> float:
     return sum_lanes(l0, l1, l2, l3, l4, l5, l6, l7)
 
 
-@kernel
-def current_weight(directory: int, control: int, key: int) -> float:
+@entry
+def current_weight(directory: int, control: int, key: np.uint64) -> float:
     """The weight of a key in the current bank, 0 if it has none."""
     bank = enter(control)
     weight = weight_from(first_row(directory, key), key, bank)
@@ -235,8 +227,8 @@ def current_weight(directory: int, control: int, key: int) -> float:
     return weight
 
 
-@kernel
-def weights_in(directory: int, sub: int, bank: int, keys: NDArray[np.uint64], weights: NDArray[np.float32]) -> int:
+@entry
+def weights_in(directory: int, sub: int, bank: int, keys: U64, weights: F32) -> int:
     """Copy the rows of a sub-table whose weight is not 0, as many as there is room for; returns how many there are.
 
     Only between `enter` and `leave`. Rows are in the slots of the capacity, and without a gap in the spare ones after
@@ -268,9 +260,9 @@ def _put(row: int, weight: float, bank: int) -> None:
         store_f32(_weight_at(row, 1), weight)
 
 
-@kernel
+@entry
 def write_weights(
-    directory: int, used: NDArray[np.int64], keys: int, weights: int, start: int, stop: int, bank: int
+    directory: int, used: Matrix[np.int64], keys: int, weights: int, start: int, stop: int, bank: int
 ) -> int:
     """Write rows start to stop - 1; returns the first that does not fit before its sub-table grows, or `stop`.
 
@@ -299,8 +291,8 @@ def write_weights(
     return np.int64(stop)
 
 
-@kernel
-def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, bank: int) -> None:
+@entry
+def clear_range(directory: int, used: Matrix[np.int64], first: np.uint64, last: np.uint64, bank: int) -> None:
     """Set the weights of all keys in [first, last] to 0."""
     for sub in range(np.int64(first >> _SUB_SHIFT), np.int64(last >> _SUB_SHIFT) + 1):
         if used[0, sub] == 0:
@@ -311,7 +303,7 @@ def clear_range(directory: int, used: NDArray[np.int64], first: int, last: int, 
                 _put(row, _ZERO, bank)
 
 
-@kernel
+@entry
 def copy_rows(old: int, old_last: int, new_word: int, new_last: int) -> int:
     """Copy rows with a weight in either bank into an empty block; returns how many, -1 if the block is too small."""
     copied = np.int64(0)
@@ -330,19 +322,19 @@ def copy_rows(old: int, old_last: int, new_word: int, new_last: int) -> int:
     return copied
 
 
-@kernel
+@entry
 def point(directory: int, sub: int, word: int) -> None:
     """Lead readers of a sub-table to another block from now on."""
     atomic_store(directory + 8 * sub, word)
 
 
-@kernel
+@entry
 def readers_in(control: int, bank: int) -> int:
     """How many readers are in a bank."""
     return atomic_load(control + READERS + LINE * bank)
 
 
-@kernel
+@entry
 def serve(control: int, bank: int, version: int, loss: int) -> None:
     """Make a bank the current one, with the version that it holds and the code of its loss."""
     atomic_store(control + VERSIONS + 8 * bank, version)

@@ -228,8 +228,3 @@ class EventPredictor:
 def counted(known: NDArray[np.int64]) -> tuple[int, int]:
     """How many events these are, by their known features, and how many of them have none."""
     return len(known), int(np.count_nonzero(known == 0))
-
-
-def warm() -> None:
-    """Compile the kernel, with the decoder's."""
-    EventPredictor(ReplicaTable(lambda: None), FeatureSpec(), ()).predict(b'{"a":1}')

@@ -24,10 +24,8 @@ from stream_learner.core.snapshots.follower import Follower, VersionId
 from stream_learner.core.snapshots.kernels import BAD_ROWS, NO_VERSION
 from stream_learner.core.snapshots.pages import shard_prefix
 from stream_learner.core.snapshots.predictor import EventPredictor
-from stream_learner.core.snapshots.predictor import warm as warm_predictor
 from stream_learner.core.snapshots.records import ModelRecord, Record, decode
 from stream_learner.core.snapshots.table import Change, ReplicaTable, RowPredictions
-from stream_learner.core.snapshots.table import warm as warm_table
 
 _U64, _F64, _I64 = np.dtype(np.uint64), np.dtype(np.float64), np.dtype(np.int64)
 
@@ -258,9 +256,3 @@ def _plain(array: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
     if isinstance(array, np.ndarray) and array.dtype == dtype and array.ndim == 1 and array.flags.carray:
         return array
     return np.require(np.atleast_1d(array), dtype, ["C", "W", "A"])
-
-
-def warm() -> None:
-    """Compile every kernel that a replica uses."""
-    warm_table()
-    warm_predictor()

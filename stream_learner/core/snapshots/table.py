@@ -298,14 +298,3 @@ def _largest(count: int, largest: KeyedWeights, more: KeyedWeights) -> KeyedWeig
     keys, weights = np.concatenate((largest.keys, more.keys)), np.concatenate((largest.weights, more.weights))
     first = np.lexsort((keys, -np.abs(weights)))[:count]
     return KeyedWeights(keys[first], weights[first])
-
-
-def warm() -> None:
-    """Compile every kernel of this module."""
-    table = ReplicaTable(lambda: None)
-    keys, weights = np.arange(1, 200, dtype=np.uint64), np.ones(199, np.float32)
-    table.load_range(0, 1 << 56, keys, weights)
-    table.apply([Change((0, 1 << 56), keys, weights), Change(None, keys, weights)], 1)
-    table.predict(keys[:1], np.ones(1), np.array([0, 1]))
-    table.weight(1)
-    table.largest_weights(1)

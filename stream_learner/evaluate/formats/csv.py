@@ -42,6 +42,7 @@ from stream_learner.core.events.fast.values import take_number
 from stream_learner.core.events.feature_spec import FeatureSpec, covered
 from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import address_of, load_byte, load_i64, load_u64, store_byte
 from stream_learner.evaluate.formats.base import Parsed
@@ -234,7 +235,7 @@ _BYTES_5 = np.uint64(0xFFFFFFFFFF)
 
 
 @kernel
-def _number(state: State, text: int, stop: int):  # type: ignore[no-untyped-def]
+def _number(state: State, text: int, stop: int) -> tuple[int, float]:
     """Read [text, stop) as a number, without the blanks around it: (result, value).
 
     The result is KEPT; PASSED_OVER if it is no number; STOPPED if its value must be decided by Python first.
@@ -258,13 +259,13 @@ def _number(state: State, text: int, stop: int):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _may_be_number(byte):  # type: ignore[no-untyped-def]
+def _may_be_number(byte: int) -> bool:
     """Whether a number can begin with this byte: a digit, a sign, a point, a blank."""
     return (byte >= 0x2B and byte <= 0x39 and byte != 0x2C and byte != 0x2F) or byte == SPACE or byte == TAB
 
 
 @inlined
-def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped-def]
+def _take_feature(context: int, state: State, row: int, text: int, length: int) -> int:
     """Add the feature of a cell that is not empty. Returns KEPT, STOPPED or a fault."""
     if load_i64(row + FIELD_NUMBER) != TAKE_CATEGORY and _may_be_number(load_byte(text)):
         answer, value = _number(state, text, text + length)
@@ -281,7 +282,7 @@ def _take_feature(context, state, row, text, length):  # type: ignore[no-untyped
 
 
 @kernel
-def _read_label(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
+def _read_label(state: State, text: int, length: int) -> tuple[int, float]:
     """The label in a cell that is not empty, `true` and `false` among them: (KEPT, STOPPED or a fault, label)."""
     word = load_u64(text)
     if length == 4 and (word & _BYTES_4) | _SMALL_4 == _TRUE:
@@ -295,7 +296,7 @@ def _read_label(state: State, text: int, length: int):  # type: ignore[no-untype
 
 
 @kernel
-def _read_weight(state: State, text: int, length: int):  # type: ignore[no-untyped-def]
+def _read_weight(state: State, text: int, length: int) -> tuple[int, float]:
     """The weight in a cell that is not empty: (KEPT, STOPPED or a fault, weight)."""
     answer, weight = _number(state, text, text + length)
     if answer == PASSED_OVER or not np.isfinite(weight) or weight < 0.0:
@@ -304,7 +305,7 @@ def _read_weight(state: State, text: int, length: int):  # type: ignore[no-untyp
 
 
 @kernel
-def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-def]
+def _undouble(context: int, text: int, quote: int) -> tuple[int, int, int]:
     """Write a quoted text, with each doubled quote as one, into scratch memory: (its address, length, end in the line).
 
     A text that is too long is cut one byte behind the limit. The end is FAIL if there is no closing quote.
@@ -329,7 +330,7 @@ def _undouble(context: int, text: int, quote: int):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _quoted_cell(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+def _quoted_cell(context: int, state: State, at: int) -> tuple[int, int, int]:
     """Read the quoted cell at an address: (address of its text, length, address behind its closing quote).
 
     If it is faulty: (address of the fault, fault, FAIL).
@@ -353,7 +354,7 @@ def _quoted_cell(context: int, state: State, at: int):  # type: ignore[no-untype
 
 
 @kernel
-def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+def _line(context: int, state: State, at: int) -> tuple[int, int]:
     """Read the line at an address: (address it was read to, KEPT, PASSED_OVER, STOPPED or a fault)."""
     if ends_line(at):
         return at, PASSED_OVER
@@ -395,7 +396,7 @@ def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
     return behind, KEPT
 
 
-@kernel
+@entry
 def csv_lines(context: int, state: State) -> int:
     """Read lines, as `read_lines` says."""
     return read_lines(_line, context, state)

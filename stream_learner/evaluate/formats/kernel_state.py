@@ -6,7 +6,7 @@ whose fields are numbers and addresses. Numba checks the names of its fields.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -58,7 +58,7 @@ _FIELDS = (
 )
 _STATE = np.dtype([(name, np.int64) for name in _FIELDS], align=True)
 
-State: TypeAlias = Any
+State: TypeAlias = Annotated[Any, np.zeros(1, _STATE).view(np.recarray)[0]]
 """A record of `_STATE`, in Python and in kernels, which change it in place. (NumPy's types know no names of fields.)"""
 
 
@@ -110,7 +110,7 @@ def _index(place: int) -> Any:
 
 
 @inlined
-def find_either(at, one, other):  # type: ignore[no-untyped-def]
+def find_either(at: int, one: int, other: int) -> int:
     """The first address from `at` on that holds one of two bytes; one of them must be there."""
     marks = either_marks(at, one, other)
     while marks == _0:
@@ -120,14 +120,14 @@ def find_either(at, one, other):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def ends_line(at):  # type: ignore[no-untyped-def]
+def ends_line(at: int) -> bool:
     """Whether a newline stands at an address, or a carriage return and a newline."""
     byte = load_byte(at)
     return byte == NEWLINE or (byte == RETURN and load_byte(at + 1) == NEWLINE)
 
 
 @inlined
-def skip_blanks(at):  # type: ignore[no-untyped-def]
+def skip_blanks(at: int) -> int:
     """The first address from `at` on that holds neither space nor tab."""
     byte = load_byte(at)
     while byte == SPACE or byte == TAB:
@@ -137,7 +137,7 @@ def skip_blanks(at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _read_exponent(at: int):  # type: ignore[no-untyped-def]
+def _read_exponent(at: int) -> tuple[int, int, bool]:
     """Read the exponent whose `e` is at an address: (address behind, exponent, whether it has at most 4 digits).
 
     If no digits follow, the address is that of the `e`.
@@ -152,7 +152,7 @@ def _read_exponent(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _read_rest(first: int, at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
+def _read_rest(first: int, at: int, mantissa: np.uint64) -> tuple[int, float, bool]:
     """Read on behind the digits in [first, at). Returns what `read_decimal` does, without the sign."""
     significant = at - first if mantissa != _0 or at - first > MAX_DIGITS else 0
     digits = at - first
@@ -180,7 +180,7 @@ def _read_rest(first: int, at: int, mantissa: np.uint64):  # type: ignore[no-unt
 
 
 @kernel
-def read_decimal(at: int):  # type: ignore[no-untyped-def]
+def read_decimal(at: int) -> tuple[int, float, bool]:
     """Read a decimal number, sign, point and exponent optional: (address behind or FAIL, value, whether certain).
 
     A certain value is the nearest float64. FAIL if there is no digit.
@@ -197,7 +197,7 @@ def read_decimal(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def settle(state: State, at: int, behind: int):  # type: ignore[no-untyped-def]
+def settle(state: State, at: int, behind: int) -> tuple[float, bool]:
     """Look up the number in [at, behind) among those Python has decided: (value, whether it is there).
 
     If it is not, it is noted in the state for Python to decide.
@@ -212,7 +212,7 @@ def settle(state: State, at: int, behind: int):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def has_room(context, state):  # type: ignore[no-untyped-def]
+def has_room(context: int, state: State) -> bool:
     """Whether one more example and one more fault fit, whatever the line holds."""
     features = load_i64(context + CTX_FILLED) + load_i64(context + CTX_MAX_FEATURES) + 1
     rows = state.examples < state.example_room
@@ -221,7 +221,7 @@ def has_room(context, state):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def keep(context, state, label, weight, labelled):  # type: ignore[no-untyped-def]
+def keep(context: int, state: State, label: float, weight: float, labelled: bool) -> None:
     """Make an example of the features that the context holds."""
     row = state.examples
     filled = load_i64(context + CTX_FILLED) + load_i64(context + CTX_COUNT)
@@ -246,7 +246,7 @@ def note_fault(state: State, at: int, code: int) -> None:
 
 
 @inlined
-def next_line(state, at):  # type: ignore[no-untyped-def]
+def next_line(state: State, at: int) -> int:
     """Move to the line behind the next newline. Returns its address."""
     following = find_either(at, NEWLINE, NEWLINE) + 1
     state.at = following
@@ -255,7 +255,7 @@ def next_line(state, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def read_lines(line, context, state):  # type: ignore[no-untyped-def]
+def read_lines(line: Any, context: int, state: State) -> int:
     """Read lines until all are read, room is short, or a number must be decided. Returns which: DONE, NO_ROOM,
     IN_DOUBT.
 

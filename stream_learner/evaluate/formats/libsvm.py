@@ -22,6 +22,7 @@ from stream_learner.core.events.fast.strings import category_key
 from stream_learner.core.events.feature_spec import MAX_FEATURES_LIMIT, FeatureSpec
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.log.examples import MAX_FEATURES
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_i64
@@ -57,14 +58,14 @@ _EXPECTED = {
 
 
 @inlined
-def _ends_token(at):  # type: ignore[no-untyped-def]
+def _ends_token(at: int) -> bool:
     """Whether a blank, a comment or the end of the line stands at an address."""
     byte = load_byte(at)
     return byte == lay.SPACE or byte == lay.TAB or byte == _COMMENT or ends_line(at)
 
 
 @inlined
-def _number(state, at):  # type: ignore[no-untyped-def]
+def _number(state: State, at: int) -> tuple[int, int, float]:
     """Read a whole token as a number: (address behind it, KEPT, value); if it is none, (FAIL, KEPT or STOPPED, 0)."""
     behind, value, certain = read_decimal(at)
     if behind < 0 or not _ends_token(behind):
@@ -77,7 +78,7 @@ def _number(state, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _index(at):  # type: ignore[no-untyped-def]
+def _index(at: int) -> tuple[int, int, np.uint64]:
     """Read the index at an address: (address of its first digit without leading zeros, of its `:` or FAIL, its
     number)."""
     count, index = leading_digits(load_u64(at))
@@ -92,7 +93,7 @@ def _index(at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _label(state: State, at: int):  # type: ignore[no-untyped-def]
+def _label(state: State, at: int) -> tuple[int, int, float, bool]:
     """Read the label at an address: (address behind it, KEPT, STOPPED or a fault, label, whether there is one)."""
     _, colon, _ = _index(at)
     if colon >= 0:
@@ -106,7 +107,7 @@ def _label(state: State, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _features(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+def _features(context: int, state: State, at: int) -> tuple[int, int, bool]:
     """Read all features from an address on: (address behind, KEPT, STOPPED or a fault, whether the indices rise)."""
     names = load_i64(context + CTX_FIELDS) + state.columns
     most = load_i64(context + CTX_MAX_FEATURES)
@@ -137,7 +138,7 @@ def _features(context: int, state: State, at: int):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+def _line(context: int, state: State, at: int) -> tuple[int, int]:
     """Read the line at an address: (address it was read to, KEPT, PASSED_OVER, STOPPED or a fault)."""
     at = skip_blanks(at)
     if load_byte(at) == _COMMENT or ends_line(at):
@@ -160,7 +161,7 @@ def _line(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
     return at, KEPT
 
 
-@kernel
+@entry
 def libsvm_lines(context: int, state: State) -> int:
     """Read lines, as `read_lines` says."""
     return read_lines(_line, context, state)

@@ -28,6 +28,7 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import NOT_COUNTED
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.machine.arithmetic import log1p
+from stream_learner.core.machine.entries import F64, I64, U64, entry
 from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_f64, load_i64, load_u64, store_i64
@@ -56,15 +57,15 @@ class Features(NamedTuple):
     values: NDArray[np.float64]
 
 
-@kernel
-def _log_of(values: NDArray[np.float64]) -> None:
+@entry
+def _log_of(values: F64) -> None:
     for i in range(len(values)):
         magnitude = log1p(abs(values[i]))
         values[i] = -magnitude if values[i] < 0.0 else magnitude
 
 
-@kernel
-def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+@entry
+def _text_keys(context: int, row: int, data: int, bounds: I64, keys: U64) -> None:
     """Hash each text data + [bounds[i], bounds[i+1]) to its key. 64 bytes on both sides of the texts can be read.
 
     Of a text that is too long only the beginning is hashed; the caller replaces its key.
@@ -76,7 +77,7 @@ def _text_keys(context: int, row: int, data: int, bounds: NDArray[np.int64], key
 
 
 @kernel
-def _row(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
+def _row(context: int, state: State, at: int) -> tuple[int, int]:
     """Read one table row: (number of the column it was read to, KEPT or a fault)."""
     table, count = state.columns, state.column_count
     start_row(context)
@@ -98,7 +99,7 @@ def _row(context: int, state: State, at: int):  # type: ignore[no-untyped-def]
     return 1, lay.KEPT if finish_row(context) else _TOO_MANY
 
 
-@kernel
+@entry
 def table_rows(context: int, state: State) -> int:
     """Read table rows until all are read, or room is short. Returns which: DONE or NO_ROOM."""
     labels, weights = state.labels_in, state.weights_in

@@ -6,13 +6,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from stream_learner.core.machine.entries import compile_entries
 from stream_learner.errors import BadInput, ConfigError
 from stream_learner.evaluate.compiling import notice_if_slow
 from stream_learner.evaluate.model_file import load_learner, read_model
 from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.request import EvaluationRequest
 from stream_learner.evaluate.vw.command import VwCommand, parse_vw
-from stream_learner.evaluate.vw.float32 import engine as engines
+from stream_learner.evaluate.vw.float32 import engine
 from stream_learner.evaluate.vw.model import EngineModel, VwTrial
 
 
@@ -40,7 +41,7 @@ def vw_trials(request: EvaluationRequest) -> list[CommandTrial]:
 def compile_engine(say: Callable[[str], None]) -> None:
     """Load or compile the kernels of VW's arithmetic."""
     with notice_if_slow(say, "compiling the arithmetic of Vowpal Wabbit, once on this machine"):
-        engines.warm()
+        compile_entries([engine.__name__], 0)
 
 
 def _command_trial(command: VwCommand, request: EvaluationRequest) -> CommandTrial:

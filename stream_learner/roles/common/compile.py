@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stream_learner.adapters.telemetry.logs import get_logger, logs_as_json
 from stream_learner.core.machine.kernels import MACHINE_CODE, missing
-from stream_learner.core.warmup import Part, compile_parts, parts_of
+from stream_learner.core.parts import Part, compile_parts, parts_of
 
 if TYPE_CHECKING:
     from stream_learner.core.model.optimizers import Optimizer

@@ -27,7 +27,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.logs import get_library_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.events.features import Event
-from stream_learner.core.warmup import compile_parts, parts_of
+from stream_learner.core.parts import compile_parts, parts_of
 from stream_learner.errors import AuthenticationFailed, ConfigError, NewerFormat, NotAuthorised, NotReady, Stop
 from stream_learner.roles.control.topic import require_control
 from stream_learner.roles.control.watch import ControlWatch

@@ -18,11 +18,11 @@ from stream_learner.adapters.kafka.clients import new_client
 from stream_learner.adapters.kafka.packed_consumer import PackedConsumer
 from stream_learner.adapters.kafka.reader_pool import ReaderPool
 from stream_learner.config.references import FromFile
-from stream_learner.core.machine import records
+from stream_learner.core.parts import JOIN, compile_parts
 from stream_learner.errors import RetryLater
 
 limit, left = getattr(resource, "RLIMIT_" + sys.argv[1]), int(sys.argv[2])
-records.warm()
+compile_parts([JOIN])
 if os.getuid() == 0:  # no limit of threads holds for root
     os.setgid(65534), os.setuid(65534)
 

@@ -27,7 +27,7 @@ def series(test: Alternative, **settings: float) -> Series:
 
 def judge(mine: Series, number: int, at_ms: int, found: float, exposure: float, ms: float = 10_000.0) -> Excess | None:
     """Judge a tick of the one bound there is."""
-    out = mine.judge(number, at_ms, [(found, exposure)], ms, False)
+    out = mine.judge(number, at_ms, [(found, exposure)], float(ms), False)
     assert out is None or out[0] == 0
     return None if out is None else out[1]
 

@@ -18,13 +18,6 @@ unit = st.floats(0.0, 1.0)
 TOLERANCE = 1e-15
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled() -> None:
-    """Compile first: the time it takes counts against no example of hypothesis."""
-    arithmetic.warm()
-    losses.warm()
-
-
 @given(st.one_of(finite, st.floats(-720.0, 720.0)))
 def test_exp_has_the_documented_bits(x: float) -> None:
     """The kernel and plain floats agree to the bit over the whole range."""

@@ -18,7 +18,7 @@ from stream_learner.core.machine.kernels import KERNEL_FOLDERS, sources_stamp
 PACKAGE = Path(stream_learner.__file__).parent
 SCRIPT = """
 from stream_learner.core.machine import hashing, kernels
-from stream_learner.core.warmup import HASHING, compile_parts
+from stream_learner.core.parts import HASHING, compile_parts
 
 compile_parts([HASHING])
 print(sum(hashing.hash_spans.stats.cache_misses.values()), kernels.missing())
@@ -87,7 +87,9 @@ def test_machine_code_is_current_while_the_sources_have_the_same_content(package
 def files_with_kernels(package: Path) -> list[Path]:
     """Every file of the package that has compiled functions."""
     files = package.rglob("*.py")
-    return sorted(file for file in files if re.search(r"^@(kernel|inlined)\b", file.read_text(encoding="utf-8"), re.M))
+    return sorted(
+        file for file in files if re.search(r"^@(entry|kernel|inlined)\b", file.read_text(encoding="utf-8"), re.M)
+    )
 
 
 def test_every_kernel_is_part_of_the_stamp(package: Path) -> None:
@@ -173,7 +175,7 @@ def test_the_processor_is_the_named_one_where_the_machine_can_run_it() -> None:
 
 EVICTS = """
 from numba.core import event
-from stream_learner.core.warmup import compile_parts, parts_of
+from stream_learner.core.parts import compile_parts, parts_of
 from tests.core.model import test_learner_bounded
 from tests.core.model.table import test_bounded
 
@@ -198,7 +200,7 @@ import sys
 from numba.core.dispatcher import Dispatcher
 from stream_learner.core.events.fast.requests import find_elements
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec
-from stream_learner.core.warmup import compile_parts, parts_of
+from stream_learner.core.parts import compile_parts, parts_of
 
 def versions():
     modules = [(name, module) for name, module in sys.modules.items() if name.startswith("stream_learner.")]
@@ -233,7 +235,7 @@ import hashlib
 import numpy as np
 from stream_learner.core.machine import hashing, kernels
 from stream_learner.core.log.examples import ExampleBatch, decode, encode_examples
-from stream_learner.core.warmup import HASHING, TRAINING_LOG, compile_parts
+from stream_learner.core.parts import HASHING, TRAINING_LOG, compile_parts
 
 compile_parts([HASHING, TRAINING_LOG])
 missing = kernels.missing()

@@ -27,12 +27,6 @@ TAU = OPTIONS["quantile"]["tau"]
 NUMBERS = (-2.5, -1.0, 0.0, 0.3, 4.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compiled() -> None:
-    """Compile first: the time it takes counts against no example of hypothesis."""
-    losses.warm()
-
-
 def ours(name: str) -> Loss:
     """Our loss with the options the oracle has here."""
     return make_loss(name, **OPTIONS.get(name, {}))

@@ -37,7 +37,7 @@ _0 = np.uint64(0)
 
 
 @inlined
-def _note_length(field, length):  # type: ignore[no-untyped-def]
+def _note_length(field: int, length: int) -> None:
     """Note the length of a text that was not predicted."""
     times = load_i64(field + lay.FIELD_TIMES) + 1
     if length != load_i64(field + lay.FIELD_LAST_LENGTH) or length >= lay.NO_LENGTH:
@@ -48,7 +48,7 @@ def _note_length(field, length):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _ordinary_key(field, at, end):  # type: ignore[no-untyped-def]
+def _ordinary_key(field: int, at: int, end: int) -> tuple[int, np.uint64]:
     """The ordinary category at `at`: (address after it or FAIL, its key).
 
     A predicted length is only compared with the marks of the text, so that the next field need not wait for them.
@@ -81,7 +81,7 @@ def _ordinary_key(field, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def take_ordinary(context, field, at, end):  # type: ignore[no-untyped-def]
+def take_ordinary(context: int, field: int, at: int, end: int) -> int:
     """Add the feature of the ordinary category at `at`. Returns the address after it, or FAIL."""
     count = load_i64(context + lay.CTX_COUNT)
     if count >= load_i64(context + lay.CTX_MAX_FEATURES):
@@ -96,7 +96,7 @@ def take_ordinary(context, field, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def begins_run(fields, previous, at):  # type: ignore[no-untyped-def]
+def begins_run(fields: int, previous: int, at: int) -> bool:
     """Whether a comma is at `at`, and behind it the field that is predicted after `previous`, as far as one look shows.
 
     fields: address of the entries.
@@ -105,7 +105,7 @@ def begins_run(fields, previous, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_run(context: int, at: int, end: int, parent: int, previous: int, object_number: int):  # type: ignore[no-untyped-def]
+def take_run(context: int, at: int, end: int, parent: int, previous: int, object_number: int) -> tuple[int, int]:
     """Take fields from the comma at `at` on, as long as they are predicted and ordinary.
 
     Returns the address after the last of them, and its offset; `at` and `previous` if there is none. It calls nothing,

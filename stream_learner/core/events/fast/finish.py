@@ -58,7 +58,7 @@ _ENTRY_BITS = np.uint64(51)
 
 
 @inlined
-def start_row(context):  # type: ignore[no-untyped-def]
+def start_row(context: int) -> None:
     """Begin a row after the rows that are finished."""
     filled = load_i64(context + CTX_FILLED)
     store_i64(context + CTX_COUNT, 0)
@@ -75,7 +75,7 @@ def start_row(context):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def append(context, key, value):  # type: ignore[no-untyped-def]
+def append(context: int, key: np.uint64, value: float) -> None:
     """Append a feature. The caller has made sure that there is room."""
     count = load_i64(context + CTX_COUNT)
     store_u64(load_i64(context + CTX_ROW_KEYS) + 8 * count, key)
@@ -86,7 +86,7 @@ def append(context, key, value):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def emit(context, watch, counted, key, value):  # type: ignore[no-untyped-def]
+def emit(context: int, watch: int, counted: int, key: np.uint64, value: float) -> bool:
     """Append a feature of a field. False if there are too many.
 
     watch: the number of the field if crosses or indicators ask for it. A watch holds the first and the last place of

@@ -11,6 +11,7 @@ from stream_learner.core.events.fast import layout as lay
 from stream_learner.core.events.fast.layout import FAIL
 from stream_learner.core.events.fast.strings import QUOTE, string_end
 from stream_learner.core.events.fast.values import COLON, skip_space
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, same_under_mask, store_i64
 
@@ -26,7 +27,7 @@ def _word_of(at: int, left: int) -> np.uint64:
     return word if left >= 8 else word & ~(_ALL << np.uint64(8 * left))
 
 
-@kernel
+@entry
 def key_hash(parent: int, key: int, length: int) -> int:
     """Hash of the offset of a field's parent and the bytes of its key."""
     state = np.uint64(parent + length) * _FACTOR
@@ -44,7 +45,7 @@ def _same_bytes(a: int, b: int, length: int) -> bool:
     return True
 
 
-@kernel
+@entry
 def look_up(context: int, parent: int, key: int, length: int) -> int:
     """Offset of the field with this parent (an offset) and key, FAIL if it is not known."""
     fields = load_i64(context + lay.CTX_FIELDS)
@@ -76,7 +77,7 @@ def _may_skip(context: int, parent: int, key: int, length: int) -> bool:
 
 
 @kernel
-def find_field(context: int, parent: int, previous: int, at: int, end: int):  # type: ignore[no-untyped-def]
+def find_field(context: int, parent: int, previous: int, at: int, end: int) -> tuple[int, int]:
     """The field whose key is at `at`, looked up by hash: (its offset or FAIL, address of its value).
 
     It becomes the field that is predicted after `previous`.
@@ -101,7 +102,7 @@ def find_field(context: int, parent: int, previous: int, at: int, end: int):  # 
 
 
 @inlined
-def is_predicted(context, field, parent, at):  # type: ignore[no-untyped-def]
+def is_predicted(context: int, field: int, parent: int, at: int) -> bool:
     """Whether the key and colon at `at` are those of this field (an address)."""
     if not same_under_mask(at, field + lay.FIELD_START) or load_i64(field + lay.FIELD_PARENT) != parent:
         return False

@@ -64,14 +64,14 @@ _FIVES_LOW = np.array([five & (2**64 - 1) for five in _FIVES], np.uint64)
 
 
 @inlined
-def digit_count(at):  # type: ignore[no-untyped-def]
+def digit_count(at: int) -> int:
     """How many of the 8 bytes from an address on are digits, up to the first that is none."""
     digits = load_u64(at) ^ _ZEROS
     return trailing_zeros(((digits + _CARRY) | digits) & _HIGHS) >> 3
 
 
 @inlined
-def leading_digits(word):  # type: ignore[no-untyped-def]
+def leading_digits(word: np.uint64) -> tuple[int, np.uint64]:
     """How many bytes of a word are digits, counted from the lowest to the first that is none, and their number."""
     digits = word ^ _ZEROS
     others = ((digits + _CARRY) | digits) & _HIGHS
@@ -85,7 +85,7 @@ def leading_digits(word):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def more_digits(at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
+def more_digits(at: int, mantissa: np.uint64) -> tuple[int, np.uint64]:
     """Append all digits from `at` on to the mantissa, modulo 2^64: (address after them, mantissa)."""
     while True:
         count, number = leading_digits(load_u64(at))
@@ -96,7 +96,7 @@ def more_digits(at: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_integer(at: int):  # type: ignore[no-untyped-def]
+def read_integer(at: int) -> tuple[int, np.uint64]:
     """Digits without a superfluous leading zero: (address after them or FAIL, their number modulo 2^64)."""
     behind, mantissa = more_digits(at, _0)
     if behind == at or (load_byte(at) == 0x30 and behind > at + 1):
@@ -105,7 +105,7 @@ def read_integer(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_fraction(at: int, behind: int, mantissa: np.uint64):  # type: ignore[no-untyped-def]
+def read_fraction(at: int, behind: int, mantissa: np.uint64) -> tuple[int, np.uint64, int]:
     """Read the fraction and exponent behind the whole part, [at, behind), of a number: (address after it or FAIL,
     mantissa, exponent).
 
@@ -137,7 +137,7 @@ def read_fraction(at: int, behind: int, mantissa: np.uint64):  # type: ignore[no
 
 
 @kernel
-def nearest_float(mantissa: np.uint64, exponent: int):  # type: ignore[no-untyped-def]
+def nearest_float(mantissa: np.uint64, exponent: int) -> tuple[float, bool]:
     """The float64 nearest to mantissa * 10^exponent, and whether that is certain."""
     if mantissa <= _EXACT and -22 <= exponent <= 22:
         if exponent < 0:
@@ -151,7 +151,7 @@ def nearest_float(mantissa: np.uint64, exponent: int):  # type: ignore[no-untype
 
 
 @kernel
-def _nearest_by_product(mantissa: np.uint64, exponent: int):  # type: ignore[no-untyped-def]
+def _nearest_by_product(mantissa: np.uint64, exponent: int) -> tuple[float, bool]:
     """`nearest_float` by the algorithm of Lemire."""
     shift = leading_zeros(mantissa)
     word = mantissa << np.uint64(shift)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
     buffer_address,
@@ -164,14 +165,14 @@ def _skip_nested(text: int, at: int, length: int) -> int:
 
 
 @kernel
-def _brackets(address: int):  # type: ignore[no-untyped-def]
+def _brackets(address: int) -> np.uint64:
     """The places of brackets among the 64 bytes at an address, one bit each."""
     opening = places_of_byte(address, _OPEN) | places_of_byte(address, _OPEN_LIST)
     return opening | places_of_byte(address, _CLOSE) | places_of_byte(address, _CLOSE_LIST)
 
 
 @kernel
-def _between_quotes(quotes):  # type: ignore[no-untyped-def]
+def _between_quotes(quotes: np.uint64) -> np.uint64:
     """From the places of quotes those from each odd one up to the next: a bit is the xor of all bits up to it."""
     for shift in (1, 2, 4, 8, 16, 32):
         quotes ^= quotes << np.uint64(shift)
@@ -262,7 +263,7 @@ def _list_elements(text: int, at: int, length: int, bounds: int, room: int, data
     return count
 
 
-@kernel
+@entry
 def take_elements(
     text: int, length: int, name: int, name_length: int, bounds: int, room: int, data: int, span: int
 ) -> int:
@@ -304,8 +305,3 @@ def take_elements(
             return count if _skip_space(text, at + 1, length) == length else UNUSUAL
         if byte != _COMMA:
             return UNUSUAL
-
-
-def warm() -> None:
-    """Compile the kernels, with the types they are called with."""
-    find_elements(b'{"a":1,"instances":[{"b":[2]},"c",3]}', b"instances", 10)

@@ -33,12 +33,13 @@ from stream_learner.core.events.fast.values import (
     take_role_text,
 )
 from stream_learner.core.events.reference import MAX_TIME_MS
+from stream_learner.core.machine.entries import F64, I64, U64, entry
 from stream_learner.core.machine.kernels import copied, inlined, kernel
 from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_f64, store_i64, store_u64
 
 
 @kernel
-def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped-def]
+def _unusual_text(context: int, text: int, end: int) -> tuple[int, int, int]:
     """A string with escapes or bytes that are not ASCII: (text, length, address after its quote or FAIL).
 
     Text with escapes is written out to scratch space.
@@ -54,7 +55,7 @@ def _unusual_text(context: int, text: int, end: int):  # type: ignore[no-untyped
 
 
 @inlined
-def _take_string(context, field, at, end):  # type: ignore[no-untyped-def]
+def _take_string(context: int, field: int, at: int, end: int) -> int:
     """Take the string whose opening quote is at `at`. Returns the address after it, or FAIL."""
     text = at + 1
     close = find_special(text, end)
@@ -75,7 +76,7 @@ def _take_string(context, field, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take_category(context, field, text, length, even):  # type: ignore[no-untyped-def]
+def _take_category(context: int, field: int, text: int, length: int, even: bool) -> bool:
     """Add the feature `name=text`. False if there are too many features, or the text is too long."""
     if length > load_i64(context + lay.CTX_MAX_VALUE_BYTES):
         return False
@@ -84,7 +85,7 @@ def _take_category(context, field, text, length, even):  # type: ignore[no-untyp
 
 
 @inlined
-def _take_digits(context, field, at):  # type: ignore[no-untyped-def]
+def _take_digits(context: int, field: int, at: int) -> int:
     """Take the number at `at`. Returns the address after it, or FAIL."""
     behind, integer, _, value = read_number(at)
     if behind < 0:
@@ -98,7 +99,7 @@ def _take_digits(context, field, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
+def _take_literal(context: int, field: int, at: int) -> int:
     """Take `true`, `false` or `null` at `at`. Returns the address after it, or FAIL."""
     behind = literal_end(at)
     take = load_i64(field + lay.FIELD_STRING)
@@ -115,7 +116,7 @@ def _take_literal(context, field, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _take_value(context, field, at, end):  # type: ignore[no-untyped-def]
+def _take_value(context: int, field: int, at: int, end: int) -> int:
     """Take a value whose inside is not taken. Returns the address after it, or FAIL."""
     byte = load_byte(at)
     if byte == QUOTE:
@@ -198,7 +199,7 @@ def _read_event(context: int, at: int, end: int) -> bool:
 
 
 @inlined
-def _new_object(context):  # type: ignore[no-untyped-def]
+def _new_object(context: int) -> int:
     """A number that no object had before."""
     stamp = load_i64(context + lay.CTX_STAMP) + 1
     store_i64(context + lay.CTX_STAMP, stamp)
@@ -206,14 +207,14 @@ def _new_object(context):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _push(stack, depth, parent, in_list, object_number):  # type: ignore[no-untyped-def]
+def _push(stack: int, depth: int, parent: int, in_list: bool, object_number: int) -> None:
     store_i64(stack + 24 * depth, parent)
     store_i64(stack + 24 * depth + 8, np.int64(in_list))
     store_i64(stack + 24 * depth + 16, object_number)
 
 
 @inlined
-def _pop(stack, depth):  # type: ignore[no-untyped-def]
+def _pop(stack: int, depth: int) -> tuple[int, bool, int]:
     at = stack + 24 * depth
     return load_i64(at), load_i64(at + 8) != 0, load_i64(at + 16)
 
@@ -268,7 +269,7 @@ def decode_row(context: int, at: int, end: int, keys: int, values: int) -> int:
     return load_i64(context + lay.CTX_COUNT) if _decode_event(context, at, end, np.int64(0)) else FAIL
 
 
-@kernel
+@entry
 def count_inside(bounds: int, n: int, size: int) -> int:
     """How many of n records end at least PADDING bytes before the end of the `size` bytes of a batch.
 
@@ -287,12 +288,14 @@ def count_inside(bounds: int, n: int, size: int) -> int:
     return inside
 
 
-@kernel
-def set_columns(context: int, first: int, time_ms, id_hash, number, row_start, keys, values) -> None:  # type: ignore[no-untyped-def]
+@entry
+def set_columns(
+    context: int, first: int, time_ms: I64, id_hash: U64, number: F64, row_start: I64, keys: U64, values: F64
+) -> None:
     """Let `decode_events` write into these arrays, from event `first` on.
 
-    time_ms i64, id_hash u64, number f64, row_start i64 filled up to `first`, keys u64 and values f64 as long as there
-    is room; values of one row with a CTX_VALUES_STEP of 0.
+    row_start: filled up to `first`. keys, values: as long as there is room; values of one row with a CTX_VALUES_STEP of
+    0.
     """
     store_i64(context + lay.CTX_TIMES, time_ms.ctypes.data)
     store_i64(context + lay.CTX_IDS, id_hash.ctypes.data)
@@ -304,7 +307,7 @@ def set_columns(context: int, first: int, time_ms, id_hash, number, row_start, k
     store_i64(context + lay.CTX_CAPACITY, len(keys))
 
 
-@kernel
+@entry
 def decode_events(context: int, data: int, bounds: int, times: int, first: int, last: int) -> int:
     """Decode events first to last - 1 into the columns, until one is unusual or the columns are full.
 

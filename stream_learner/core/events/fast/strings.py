@@ -64,7 +64,7 @@ for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 
 
 @inlined
-def find_special(at, end):  # type: ignore[no-untyped-def]
+def find_special(at: int, end: int) -> int:
     """Address of the first byte from `at` on that ends plain text (`special_bytes`), or one not below `end`."""
     marks = special_bytes(at)
     while marks == 0:
@@ -151,7 +151,7 @@ def _write_character(code: int, out: int) -> int:
 
 
 @kernel
-def _read_escape(at: int):  # type: ignore[no-untyped-def]
+def _read_escape(at: int) -> tuple[int, int]:
     """Code point of the escape whose backslash is at `at`, and the address after it; (-1, at) if it is invalid."""
     letter = load_byte(at + 1)
     if letter != 0x75:
@@ -168,7 +168,7 @@ def _read_escape(at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def unescape(at: int, end: int, out: int, room: int):  # type: ignore[no-untyped-def]
+def unescape(at: int, end: int, out: int, room: int) -> tuple[int, int]:
     """Write the text of the string that begins at `at` to `out`: (bytes written, address of the closing quote).
 
     (0, FAIL) if the string is invalid, or its text is longer than `room` - 32 bytes.
@@ -216,13 +216,13 @@ def _hash_long(context: int, field: int, text: int, length: int) -> np.uint64:
 
 
 @inlined
-def _if(condition, then, otherwise):  # type: ignore[no-untyped-def]
+def _if(condition: bool, then: np.uint64, otherwise: np.uint64) -> np.uint64:
     """One of two words, chosen without a branch that the processor could predict wrongly."""
     return otherwise ^ ((then ^ otherwise) & (_0 - np.uint64(condition)))
 
 
 @inlined
-def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
+def _take_tail(state: np.uint64, word: np.uint64, left: int, even: bool) -> np.uint64:
     """XXH64's steps for the last 0 to 7 bytes, the lowest of a word.
 
     even: lengths are often the same from event to event, as those of strings are, so that branches are predicted and
@@ -246,13 +246,13 @@ def _take_tail(state, word, left, even):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take_round(state, field, at):  # type: ignore[no-untyped-def]
+def _take_round(state: np.uint64, field: int, at: int) -> np.uint64:
     """XXH64's step for a whole word of the prefix."""
     return rotate_left(state ^ load_u64(field + FIELD_PREFIX_ROUNDS + at), _27) * P1 + P4
 
 
 @inlined
-def short_key(field, text, length, even):  # type: ignore[no-untyped-def]
+def short_key(field: int, text: int, length: int, even: bool) -> np.uint64:
     """The key `XXH64(name=text)` of fewer than 32 bytes. The 7 bytes before the text must be readable.
 
     The prefix's last bytes are laid over the bytes before the text, so that the rest of the hash reads whole words of
@@ -283,7 +283,7 @@ def short_key(field, text, length, even):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def category_key(context, field, text, length, even):  # type: ignore[no-untyped-def]
+def category_key(context: int, field: int, text: int, length: int, even: bool) -> np.uint64:
     """The key `XXH64(name=text)`. The 7 bytes before the text must be readable."""
     if load_i64(field + FIELD_PREFIX_LENGTH) + length >= SHORT:
         return not_zero(_hash_long(context, field, text, length))

@@ -43,13 +43,13 @@ _SIZE_BYTES = 5
 
 
 @inlined
-def is_space(byte):  # type: ignore[no-untyped-def]
+def is_space(byte: int) -> bool:
     """Whether a byte is white space of JSON."""
     return byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09
 
 
 @inlined
-def skip_space(at):  # type: ignore[no-untyped-def]
+def skip_space(at: int) -> int:
     """The first address from `at` on whose byte is not white space of JSON."""
     while is_space(load_byte(at)):
         at += 1
@@ -57,7 +57,7 @@ def skip_space(at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def literal_end(at):  # type: ignore[no-untyped-def]
+def literal_end(at: int) -> int:
     """The address after the `true`, `false` or `null` at `at`, else FAIL."""
     word = load_u64(at) & _LOW_HALF
     if word == _TRUE or word == _NULL:
@@ -68,7 +68,7 @@ def literal_end(at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_number(at: int):  # type: ignore[no-untyped-def]
+def read_number(at: int) -> tuple[int, bool, np.uint64, float]:
     """The number at `at`: (address after it or FAIL, whether it is a 64-bit integer, its magnitude if so, its value).
 
     FAIL also for -0, because as an integer it would lose its sign.
@@ -93,7 +93,7 @@ def read_number(at: int):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _size_key(context, field, value):  # type: ignore[no-untyped-def]
+def _size_key(context: int, field: int, value: float) -> np.uint64:
     """The key `XXH64(name=b<size>)` of a number: `feature_keys.size_text`, written into scratch space."""
     size = np.int64(np.uint64(bits_of_float(value + 0.0)) >> _SIZE_SHIFT)
     digits = (size // 1000) << 8 | (size // 100 % 10) << 16 | (size // 10 % 10) << 24 | (size % 10) << 32
@@ -133,7 +133,7 @@ def take_number(context: int, field: int, value: float) -> bool:
 
 
 @inlined
-def _found(context, role):  # type: ignore[no-untyped-def]
+def _found(context: int, role: int) -> bool:
     """Note that a role has been found. False if it had been found before."""
     found = load_i64(context + lay.CTX_ROLES_FOUND)
     store_i64(context + lay.CTX_ROLES_FOUND, found | (1 << role))

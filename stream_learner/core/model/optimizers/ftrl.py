@@ -25,6 +25,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import (
     address_of,
@@ -34,7 +35,7 @@ from stream_learner.core.machine.memory import (
     store_f64,
     store_f64_at,
 )
-from stream_learner.core.model.losses import LOGISTIC, label_read, margin_read, slope
+from stream_learner.core.model.losses import label_read, margin_read, slope
 from stream_learner.core.model.optimizers.base import Optimizer
 from stream_learner.core.model.optimizers.lanes import (
     LOCAL_BYTES,
@@ -52,7 +53,7 @@ from stream_learner.core.model.optimizers.lanes import (
     scatter,
     spread_values,
 )
-from stream_learner.core.model.optimizers.record import RECORD_FIELDS, is_learned, label_range, opened, set_label_range
+from stream_learner.core.model.optimizers.record import is_learned, label_range, opened, set_label_range
 from stream_learner.core.model.optimizers.settings import L1, L2, Alpha, Beta
 from stream_learner.core.model.table.kernels import Resolver, ask_for_first, resolve_some
 
@@ -70,7 +71,7 @@ def _weight(z: float, root_n: float, inverse_alpha: float, beta: float, l1: floa
     return 0.0 if (abs(z) <= l1) | (denominator == 0.0) else w
 
 
-@kernel
+@entry
 def _weights(columns: int, count: int, parameters: int, out: int) -> None:
     """Weights f64[count] at `out` of rows (z, n)."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
@@ -80,7 +81,7 @@ def _weights(columns: int, count: int, parameters: int, out: int) -> None:
         store_f64_at(out, 8 * i, _weight(z, np.sqrt(n), inverse_alpha, beta, l1, l2))
 
 
-@kernel
+@entry
 def _prepare(local: int, count: int, parameters: int) -> int:
     """Fill w and sqrt n of local rows whose z and n are there; returns how many weights are not 0."""
     inverse_alpha, beta = load_f64(parameters), load_f64(parameters + 8 * _BETA)
@@ -96,7 +97,7 @@ def _prepare(local: int, count: int, parameters: int) -> int:
     return nonzero
 
 
-@kernel
+@entry
 def _resolve(
     directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, parameters: int
 ) -> tuple[int, int]:
@@ -149,7 +150,7 @@ def _update_ones(scratch: int, length: int, d: float, inverse_alpha: float, beta
     return finite
 
 
-@kernel
+@entry
 def _fold(
     record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, parameters: int
 ) -> int:
@@ -245,13 +246,3 @@ class FtrlProximal(Optimizer):
         """Fold a record's examples in order; returns how many were refused."""
         parameters = self._parameters()
         return int(_fold(record, local, scratch, loss, option, scalars, margins, address_of(parameters)))
-
-
-def warm() -> None:
-    """Compile every kernel of this module."""
-    optimizer = FtrlProximal()
-    record, local, scalars = np.zeros(RECORD_FIELDS, np.int64), np.zeros(4), np.zeros(2)
-    optimizer.resolver()(0, 0, 0, (0, 0), 0, 0)
-    optimizer.weights(np.zeros((1, 2)), scalars)
-    optimizer.prepare(address_of(local), 1, address_of(scalars))
-    optimizer.fold(address_of(record), address_of(local), 0, LOGISTIC, 0.0, address_of(scalars), 0)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.arithmetic import finite
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_f64, load_f64_at, load_u16, store_f64, store_f64_at
 from stream_learner.core.model.losses import LOSS_SCALARS, label_read, margin_read, slope
@@ -123,7 +124,7 @@ def _learn(
     return np.nan if learned else margin
 
 
-@kernel
+@entry
 def _fold(
     rule: int,
     width: int,
@@ -163,7 +164,7 @@ def _fold(
     return refused
 
 
-@kernel
+@entry
 def _prepare(rule: int, local: int, count: int, sc: int, pa: int) -> int:
     """Fill in the weights of local rows; returns how many are not 0."""
     nonzero = 0
@@ -175,7 +176,7 @@ def _prepare(rule: int, local: int, count: int, sc: int, pa: int) -> int:
     return nonzero
 
 
-@kernel
+@entry
 def _weights(rule: int, columns: int, count: int, row_bytes: int, sc: int, pa: int, out: int) -> None:
     """Weights f64[count] at `out` of rows of columns `row_bytes` apart."""
     for i in range(count):

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.machine.arithmetic import finite, power
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import address_of, load_f64, load_f64_at, load_u16, store_f64, store_f64_at
 from stream_learner.core.model import losses
@@ -242,7 +243,7 @@ def _learn(
     return good
 
 
-@kernel
+@entry
 def _fold(record: int, local: int, scratch: int, loss: int, option: float, scalars: int, margins: int, pa: int) -> int:
     """Fold a record's examples in order, as `Fold.fold` promises."""
     fields = opened(record)
@@ -272,7 +273,7 @@ def _fold(record: int, local: int, scratch: int, loss: int, option: float, scala
     return refused
 
 
-@kernel
+@entry
 def _prepare(local: int, count: int, sc: int) -> int:
     """Fill in the weights of local rows; returns how many are not 0."""
     gravity, contraction, nonzero = load_f64(sc + _GRAVITY), _contraction(sc), 0
@@ -284,7 +285,7 @@ def _prepare(local: int, count: int, sc: int) -> int:
     return nonzero
 
 
-@kernel
+@entry
 def _weights(columns: int, count: int, sc: int, out: int) -> None:
     gravity, contraction = load_f64(sc + _GRAVITY), _contraction(sc)
     for i in range(count):

@@ -265,27 +265,3 @@ class BoundedWeightTable(WeightTable):
         super()._restart(which, since, keys)
         if which == PUBLICATION:
             self._unlisted = False
-
-
-def warm() -> None:
-    """Compile the kernels of a bounded table that a table without a bound does not use."""
-
-    class Nothing:
-        tick = kernels.NEVER
-
-        def fetch(self, keys: NDArray[np.uint64]) -> StateRows:
-            return StateRows(keys[:0], np.empty((0, 2)), np.empty(0, np.int64))
-
-        def between(self, low: int, high: int) -> StateRows:
-            return self.fetch(np.empty(0, np.uint64))
-
-        def changed_after(self, tick: int) -> NDArray[np.uint64]:
-            return np.empty(0, np.uint64)
-
-    table = BoundedWeightTable(2, Nothing(), limit_bytes=1 << 20, most_changed=1)
-    keys = np.arange(1, 16_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    addresses = np.empty(len(keys), np.int64)
-    for start in range(0, len(keys), 1_000):  # more than fit, so that rows leave
-        part = keys[start : start + 1_000]
-        table.resolve(address_of(part), len(part), address_of(addresses))
-    table.rows_digest_full()

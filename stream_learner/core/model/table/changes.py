@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
     load_byte,
@@ -27,7 +28,7 @@ def _last_unlisted(since: int, tick: int) -> int:
     return since if since < tick else NEVER - 1
 
 
-@kernel
+@entry
 def write_back(
     rows: int,
     count: int,
@@ -84,7 +85,7 @@ def write_back(
     return grown + digest_changes(held_changes, held, shape)
 
 
-@kernel
+@entry
 def count_untouched(rows: int, count: int, ncols: int) -> int:
     """How many of the rows, whose addresses are at `rows`, were never touched."""
     untouched = 0
@@ -93,7 +94,7 @@ def count_untouched(rows: int, count: int, ncols: int) -> int:
     return untouched
 
 
-@kernel
+@entry
 def claim(rows: int, count: int, ncols: int, wanted: int, tick: int, since: int, lists: int) -> None:
     """Touch the rows that were never touched, of those that u8[count] at `wanted` marks, though no column changed.
 

@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 from numba.extending import register_jitable
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import (
     load_i64,
@@ -85,7 +86,7 @@ def _sub_table(key: int) -> int:
     return (key >> 56) & 255
 
 
-@kernel
+@entry
 def sub_table_at(key: int) -> int:
     """The sub-table of the key at this address."""
     return _sub_table(load_i64(key))
@@ -129,7 +130,7 @@ def copy_columns(source: int, target: int, shape: tuple[int, ...]) -> None:
         store_i64(target + 8 * c, load_i64(source + 8 * c))
 
 
-@kernel
+@entry
 def count_incoming(directory: int, keys: int, count: int, incoming: int) -> bool:
     """Set int64[256] at `incoming` to how many of the keys each sub-table would take; False if one may get too full."""
     for sub in range(SUB_TABLES):
@@ -232,7 +233,7 @@ def resolve_some(
     return last
 
 
-@kernel
+@entry
 def resolve(
     directory: int, keys: int, count: int, shape: tuple[int, ...], rows: int, local: int, local_bytes: int
 ) -> int:
@@ -246,7 +247,7 @@ def resolve(
     return resolve_some(directory, keys, 0, count, count, shape, rows, local, local_bytes)
 
 
-@kernel
+@entry
 def find(directory: int, keys: int, count: int, ncols: int, rows: int) -> int:
     """Look every key up; int64[count] at `rows` gets the row's address, or 0 if absent. Returns how many are there."""
     size = row_bytes(ncols)
@@ -265,7 +266,7 @@ def find(directory: int, keys: int, count: int, ncols: int, rows: int) -> int:
     return present
 
 
-@kernel
+@entry
 def move(source: int, source_slots: int, target: int, capacity: int, slots: int, ncols: int) -> bool:
     """Copy a sub-table into an empty one of another size. False if its spare slots do not suffice."""
     size = row_bytes(ncols)
@@ -284,7 +285,7 @@ def move(source: int, source_slots: int, target: int, capacity: int, slots: int,
     return True
 
 
-@kernel
+@entry
 def ticks_of_clean(source: int, slots: int, ncols: int, clean_tick: int, out: int) -> int:
     """`touched` of the rows of a sub-table that may leave it, to int64[...] at `out`; returns how many."""
     size = row_bytes(ncols)
@@ -297,7 +298,7 @@ def ticks_of_clean(source: int, slots: int, ncols: int, clean_tick: int, out: in
     return count
 
 
-@kernel
+@entry
 def drop(source: int, slots: int, capacity: int, ncols: int, before: int, ties: int, scratch: int) -> int:
     """Rebuild a sub-table without the rows touched before tick `before`, and without `ties` of those touched in it.
 
@@ -327,7 +328,7 @@ def drop(source: int, slots: int, capacity: int, ncols: int, before: int, ties: 
     return kept
 
 
-@kernel
+@entry
 def absent(keys: int, rows: int, count: int, out: int) -> int:
     """Keys (uint64, at `out`) whose row, as `find` left it in int64[count] at `rows`, is 0; returns how many."""
     missing = 0
@@ -338,7 +339,7 @@ def absent(keys: int, rows: int, count: int, out: int) -> int:
     return missing
 
 
-@kernel
+@entry
 def sum_digests(keys: int, columns: int, count: int, ncols: int) -> int:
     """The sum of the digests of rows given as uint64[count] keys and f64[count, ncols] columns, modulo 2^64."""
     total = np.uint64(0)
@@ -347,7 +348,7 @@ def sum_digests(keys: int, columns: int, count: int, ncols: int) -> int:
     return total
 
 
-@kernel
+@entry
 def copy_out(rows: int, count: int, ncols: int, keys: int, columns: int, touched: int) -> None:
     """Copy rows, whose addresses are at `rows`, into separate arrays; columns are f64[count, ncols]. 0 is skipped."""
     for i in range(count):
@@ -361,20 +362,20 @@ def copy_out(rows: int, count: int, ncols: int, keys: int, columns: int, touched
 
 
 @kernel
-def _first_key(sub: int, low: int) -> int:
-    """The smallest key of a sub-table from `low` on (uint64)."""
+def _first_key(sub: int, low: np.uint64) -> np.uint64:
+    """The smallest key of a sub-table from `low` on."""
     return max(low, np.uint64(sub) << np.uint64(56))
 
 
 @kernel
-def _last_key(sub: int, high: int) -> int:
-    """The largest key of a sub-table up to `high` (uint64)."""
+def _last_key(sub: int, high: np.uint64) -> np.uint64:
+    """The largest key of a sub-table up to `high`."""
     return min(high, (np.uint64(sub) << np.uint64(56)) | np.uint64((1 << 56) - 1))
 
 
 @kernel
-def _slots_of(directory: int, low: int, high: int, size: int) -> int:
-    """Slots in which the keys low <= key <= high (uint64, of one sub-table) can lie."""
+def _slots_of(directory: int, low: np.uint64, high: np.uint64, size: int) -> int:
+    """Slots in which the keys low <= key <= high, of one sub-table, can lie."""
     row = _home(directory, np.int64(high), size)
     end = _end(directory, np.int64(high), size)
     while row != end and load_i64(row) != 0:
@@ -382,18 +383,18 @@ def _slots_of(directory: int, low: int, high: int, size: int) -> int:
     return (row - _home(directory, np.int64(low), size)) // size
 
 
-@kernel
-def count_slots(directory: int, low: int, high: int, ncols: int) -> int:
-    """Slots in which the keys low <= key <= high (uint64) can lie, in all their sub-tables."""
+@entry
+def count_slots(directory: int, low: np.uint64, high: np.uint64, ncols: int) -> int:
+    """Slots in which the keys low <= key <= high can lie, in all their sub-tables."""
     slots = 0
     for sub in range(_sub_table(np.int64(low)), _sub_table(np.int64(high)) + 1):
         slots += _slots_of(directory, _first_key(sub, low), _last_key(sub, high), row_bytes(ncols))
     return slots
 
 
-@kernel
-def rows_between(directory: int, low: int, high: int, ncols: int, out: int) -> int:
-    """Addresses of the changed rows with low <= key <= high (uint64), rising by key; returns how many there are.
+@entry
+def rows_between(directory: int, low: np.uint64, high: np.uint64, ncols: int, out: int) -> int:
+    """Addresses of the changed rows with low <= key <= high, rising by key; returns how many there are.
 
     There is room for as many as `count_slots` says.
     """
@@ -404,7 +405,7 @@ def rows_between(directory: int, low: int, high: int, ncols: int, out: int) -> i
 
 
 @kernel
-def _rows_of_one(directory: int, low: int, high: int, ncols: int, out: int) -> int:
+def _rows_of_one(directory: int, low: np.uint64, high: np.uint64, ncols: int, out: int) -> int:
     """`rows_between` for keys of one sub-table.
 
     Slots rise with keys but for collisions, so that inserting each row into its position among the last few is enough.
@@ -426,7 +427,7 @@ def _rows_of_one(directory: int, low: int, high: int, ncols: int, out: int) -> i
     return count
 
 
-@kernel
+@entry
 def known(directory: int, keys: int, count: int, ncols: int, out: int) -> None:
     """Set u8[count] at `out` to 1 for each key whose row is here and was touched, else to 0."""
     size = row_bytes(ncols)
@@ -442,7 +443,7 @@ def known(directory: int, keys: int, count: int, ncols: int, out: int) -> None:
         store_byte(out + i, 1 if there and load_i64(touched_at(row, ncols)) >= 0 else 0)
 
 
-@kernel
+@entry
 def load(directory: int, keys: int, count: int, shape: tuple[int, ...], columns: int, touched: int, grown: int) -> int:
     """Find or insert every key, and set its columns and touched from f64[count, ncols] and i64[count].
 
@@ -475,7 +476,7 @@ def load(directory: int, keys: int, count: int, shape: tuple[int, ...], columns:
     return done
 
 
-@kernel
+@entry
 def scan_touched(directory: int, ncols: int, since: int, out: int) -> int:
     """Keys (uint64, at `out`) of all rows touched after tick `since`, in the order of slots; out = 0 only counts."""
     size = row_bytes(ncols)
@@ -491,7 +492,7 @@ def scan_touched(directory: int, ncols: int, since: int, out: int) -> int:
     return count
 
 
-@kernel
+@entry
 def scan_digest(directory: int, ncols: int) -> int:
     """The sum of the digests of all rows, modulo 2^64. An empty slot is all zero, and so is its digest."""
     size = row_bytes(ncols)

@@ -308,21 +308,3 @@ class WeightTable:
         arrays = rows.keys, rows.columns, rows.touched
         kernels.copy_out(address_of(addresses), len(keys), self.ncols, *(address_of(array) for array in arrays))
         return rows
-
-
-def warm() -> None:
-    """Compile every kernel of the table."""
-    table = WeightTable(2)
-    keys = np.array([1, 1 << 63], np.uint64)
-    table.load(StateRows(keys, np.ones((2, 2)), np.zeros(2, np.int64)))
-    local = np.ones((2, 4))
-    rows = np.empty(2, np.int64)
-    table.resolve(address_of(keys), 2, address_of(rows))
-    table.write_back(address_of(rows), 2, address_of(local), 32, 1)
-    table.has_untouched(address_of(rows), 2)
-    table.known(keys)
-    table.claim(address_of(rows), 2, np.ones(2, np.bool_), 1)
-    table.restart_changes(0, 0)
-    table.take_changed_for_checkpoint(1)
-    table.rows_with_prefix(0, 9)
-    table.rows_digest_full()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream_learner.core.machine.entries import entry
 from stream_learner.core.machine.kernels import inlined, kernel
 from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, store_i64
 from stream_learner.evaluate.formats.vw.arrange import FULL, arrange, unseen_letters
@@ -42,7 +43,7 @@ from stream_learner.evaluate.formats.vw.line import NO_ROOM, read_label, read_na
 from stream_learner.evaluate.formats.vw.names import is_blank
 
 
-@kernel
+@entry
 def parse_block(state: int) -> int:
     """Read lines until all are read, or a line needs something from Python; that line is then read again from its
     start."""
@@ -98,7 +99,7 @@ def _wanted(state: int, fault: int, m: int) -> int:
 
 
 @kernel
-def _read_line(state: int, at: int):  # type: ignore[no-untyped-def]
+def _read_line(state: int, at: int) -> tuple[int, int, int]:
     """Read a line: (its end, NO_FAULT, index behind its features), or (address of the fault, the fault, any index).
 
     The fault NO_ROOM: the line needs more room. The index FULL: wildcards must be expanded with the line's letters.

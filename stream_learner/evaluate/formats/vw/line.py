@@ -57,7 +57,7 @@ _BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
 
 
 @kernel
-def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
+def read_label(state: int, at: int) -> tuple[int, int]:
     """Read label, importance and tag: (address of the bar, NO_FAULT), or (address of the fault, the fault)."""
     row = load_i64(state + EXAMPLES)
     store_f64(load_i64(state + LABELS) + 8 * row, np.nan)
@@ -94,7 +94,7 @@ def read_label(state: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _read_tag(tag: int, at: int):  # type: ignore[no-untyped-def]
+def _read_tag(tag: int, at: int) -> tuple[int, int]:
     """Read a word that is no number as the tag: it must touch the bar, or begin with a quote and be the last before
     it."""
     end = at
@@ -120,7 +120,7 @@ def _read_tag(tag: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
+def _no_tag(at: int, behind: int, fault: int) -> tuple[int, int]:
     """The fault of a word in a line with a bar; in a line without one, NO_BAR."""
     byte = load_byte(behind)
     while byte != _BAR and not ends_line(byte):
@@ -130,7 +130,7 @@ def _no_tag(at: int, behind: int, fault: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_namespaces(state: int, at: int, first: int):  # type: ignore[no-untyped-def]
+def read_namespaces(state: int, at: int, first: int) -> tuple[int, int, int, bool]:
     """Read all namespaces from the bar on, and write their features from index `first` on.
 
     Returns the address behind the last byte of the line before its end, NO_FAULT, the index behind the features, and
@@ -192,7 +192,7 @@ def _note_segment(state: int, letter: int, begin: int, end: int) -> bool:
 
 
 @kernel
-def _read_features(state: int, at: int, m: int, first: int, scale: float):  # type: ignore[no-untyped-def]
+def _read_features(state: int, at: int, m: int, first: int, scale: float) -> tuple[int, int, int]:
     """Read the features of a namespace: (address of the bar or line end behind, NO_FAULT or a fault, index behind)."""
     keys = load_i64(state + KEYS)
     values = load_i64(state + VALUES)

@@ -40,7 +40,7 @@ _POWERS = np.array(_powers(), np.float32)
 
 
 @kernel
-def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
+def read_number(state: int, at: int) -> tuple[int, float]:
     """Read a number as the options ask for: (address behind it or MALFORMED, its value, which may be infinite)."""
     if load_i64(state + SINGLE) != 0:
         return _read_single(state, at)
@@ -48,7 +48,7 @@ def read_number(state: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _read_nearest(state: int, at: int):  # type: ignore[no-untyped-def]
+def _read_nearest(state: int, at: int) -> tuple[int, float]:
     start = at
     sign = load_byte(at)
     if sign == 0x2D or sign == 0x2B:
@@ -84,7 +84,7 @@ def _read_nearest(state: int, at: int):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _read_power(at: int):  # type: ignore[no-untyped-def]
+def _read_power(at: int) -> tuple[int, int]:
     """Read what follows an `e`: (address behind or MALFORMED, the power).
 
     A power beyond 10**15 is not exact: no text has so many digits that it would matter.
@@ -118,7 +118,7 @@ def _ask(state: int, start: int, behind: int) -> float:
 
 
 @kernel
-def _read_single(state: int, at: int):  # type: ignore[no-untyped-def]
+def _read_single(state: int, at: int) -> tuple[int, float]:
     """Read digit by digit in float32, at most 35 decimals, then multiply by a power of ten; below 1e-37 the value is 0.
 
     VW hands a number whose power has a plus to the C library, which gives the nearest float32.

@@ -269,8 +269,3 @@ class VwText:
 
     def _get(self, place: int) -> int:
         return int(self._state[place // 8])
-
-
-def warm() -> None:
-    """Compile the kernels, or load them from the disk cache."""
-    VwText().parse(b"1 |a b:1\n", 1)

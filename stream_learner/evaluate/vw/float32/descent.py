@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream_learner.core.machine.entries import F32, F64, I64, U64
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.evaluate.vw.float32 import single
 from stream_learner.evaluate.vw.float32.layout import (
@@ -32,14 +33,14 @@ from stream_learner.evaluate.vw.float32.layout import (
     T,
     clipped,
 )
-from stream_learner.evaluate.vw.float32.single import ONE, ZERO, powf
+from stream_learner.evaluate.vw.float32.single import ONE, ZERO, Single, powf
 
 HALF = np.float32(0.5)
 _W, _G, _S, _R = range(4)
 
 
 @kernel
-def truncated(w, gravity):  # type: ignore[no-untyped-def]
+def truncated(w: Single, gravity: Single) -> Single:
     """S(w, gamma): the weight moved toward 0 by gravity. A negative gravity moves it away from 0, and a weight of 0
     down."""
     if gravity == ZERO:
@@ -50,7 +51,7 @@ def truncated(w, gravity):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def predict(keys, values, state, switches, scalars):  # type: ignore[no-untyped-def]
+def predict(keys: U64, values: F64, state: F32, switches: I64, scalars: F64) -> Single:
     """The prediction, clipped to the range of the labels seen."""
     mask, gravity = np.uint64(switches[MASK]), np.float32(scalars[GRAVITY])
     p = ZERO
@@ -61,7 +62,7 @@ def predict(keys, values, state, switches, scalars):  # type: ignore[no-untyped-
 
 
 @kernel
-def _rescaled(w, s, x, q, adaptive):  # type: ignore[no-untyped-def]
+def _rescaled(w: Single, s: Single, x: Single, q: Single, adaptive: bool) -> Single:
     """The w that means the same when the scale grows from s > 0 to x."""
     if q == HALF:
         rho = s / x
@@ -71,7 +72,7 @@ def _rescaled(w, s, x, q, adaptive):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _rate(g, s, q, adaptive, normalized):  # type: ignore[no-untyped-def]
+def _rate(g: Single, s: Single, q: Single, adaptive: bool, normalized: bool) -> Single:
     """The rate r of a feature."""
     r = ONE
     if adaptive:
@@ -86,7 +87,7 @@ def _rate(g, s, q, adaptive, normalized):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _multiplier(n, total, q, adaptive):  # type: ignore[no-untyped-def]
+def _multiplier(n: float, total: float, q: Single, adaptive: bool) -> Single:
     """The multiplier m: the correction of each step for the average size of the examples."""
     if q == HALF:
         mean = np.float32(total) / np.float32(n)
@@ -95,7 +96,9 @@ def _multiplier(n, total, q, adaptive):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _measured(keys, values, d, h, state, numbers, switches, scalars):  # type: ignore[no-untyped-def]
+def _measured(
+    keys: U64, values: F64, d: Single, h: Single, state: F32, numbers: F32, switches: I64, scalars: F64
+) -> Single:
     """Update G, s, N and T, compute r and m. Returns X."""
     pull = h * (d * d)
     if pull == ZERO:
@@ -126,7 +129,7 @@ def _measured(keys, values, d, h, state, numbers, switches, scalars):  # type: i
 
 
 @kernel
-def _regularized(u, d, numbers, scalars):  # type: ignore[no-untyped-def]
+def _regularized(u: Single, d: Single, numbers: F32, scalars: F64) -> Single:
     """Add the penalties to contraction and gravity. Returns u relative to the new contraction."""
     l1, l2 = numbers[L1], numbers[L2]
     if (l1 == ZERO and l2 == ZERO) or not abs(np.float64(u)) > 1e-8:
@@ -138,7 +141,7 @@ def _regularized(u, d, numbers, scalars):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _squares(values, first, ends, end_at):  # type: ignore[no-untyped-def]
+def _squares(values: F64, first: int, ends: I64, end_at: int) -> Single:
     """The sum of x^2, added up by namespace first. The ends of this example's namespaces begin at ends[end_at]."""
     total = ZERO
     j, last = 0, len(values)
@@ -155,7 +158,20 @@ def _squares(values, first, ends, end_at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def learn(keys, values, first, ends, end_at, p, y, h, state, numbers, switches, scalars):  # type: ignore[no-untyped-def]
+def learn(
+    keys: U64,
+    values: F64,
+    first: int,
+    ends: I64,
+    end_at: int,
+    p: Single,
+    y: Single,
+    h: Single,
+    state: F32,
+    numbers: F32,
+    switches: I64,
+    scalars: F64,
+) -> None:
     """Learn from one example that was predicted with p."""
     loss, tau, q = switches[LOSS], numbers[TAU], numbers[POWER]
     adaptive = switches[ADAPTIVE] != 0

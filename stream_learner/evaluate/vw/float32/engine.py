@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.machine.kernels import kernel
+from stream_learner.core.machine.entries import F32, F64, I64, U64, Flags, Matrix, entry
 from stream_learner.evaluate.formats.base import Parsed
 from stream_learner.evaluate.vw.float32 import descent, layout, single, sums
 from stream_learner.evaluate.vw.float32.settings import KINDS, LOSSES, VwSettings
@@ -20,10 +20,22 @@ _WIDTH: Final = {"descent": 4, "ftrl": 4, "pistol": 4, "coin": 8}
 _KIND, _FIRST_SUM = layout.KIND, layout.LOSS_SUM
 
 
-@kernel
-def _run(  # type: ignore[no-untyped-def]
-    keys, values, row_start, ends, labels, weights, learned, labelled, state, numbers, switches, scalars, margins
-):
+@entry
+def _run(
+    keys: U64,
+    values: F64,
+    row_start: I64,
+    ends: I64,
+    labels: F64,
+    weights: F64,
+    learned: Flags,
+    labelled: Flags,
+    state: Matrix[np.float32],
+    numbers: F32,
+    switches: I64,
+    scalars: F64,
+    margins: F64,
+) -> None:
     """Predict and learn all examples in order. `ends` rise: the ends of the namespaces of all examples, one after
     another."""
     is_descent = switches[_KIND] == 0
@@ -129,14 +141,6 @@ class VwEngine:
             mine[:] = arrays[name]
 
 
-@kernel
-def _power(x, y):  # type: ignore[no-untyped-def]
+@entry
+def _power(x: np.float32, y: np.float32) -> np.float32:
     return single.powf(x, y)
-
-
-def warm() -> None:
-    """Compile every kernel, or load them from the disk cache."""
-    from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
-
-    text = VwText(VwTextOptions(hashing="vw", numbers="vw", repeats=True, bits=1))
-    VwEngine(VwSettings(bits=1)).learn(text.parse(b"1 |a b:1\n", 1))

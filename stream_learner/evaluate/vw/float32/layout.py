@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream_learner.core.machine.entries import F32, F64, I64
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.evaluate.vw.float32 import single
-from stream_learner.evaluate.vw.float32.single import ZERO
+from stream_learner.evaluate.vw.float32.single import ZERO, Single
 
 # Indices of `numbers`: float32, constant.
 POWER, L1, L2, ALPHA, BETA, TAU = range(6)
@@ -19,7 +20,7 @@ SCALARS = 13
 
 
 @kernel
-def see_label(y, switches, scalars):  # type: ignore[no-untyped-def]
+def see_label(y: Single, switches: I64, scalars: F64) -> None:
     """Widen the range that predictions are clipped to by a label, unless bounds were given."""
     if switches[BOUNDED] == 0:
         scalars[LOW] = min(scalars[LOW], np.float64(y))
@@ -27,7 +28,7 @@ def see_label(y, switches, scalars):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def clipped(p, scalars):  # type: ignore[no-untyped-def]
+def clipped(p: Single, scalars: F64) -> Single:
     """The prediction clipped to the range; 0 for NaN."""
     if p != p:
         return ZERO
@@ -35,7 +36,7 @@ def clipped(p, scalars):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def measure(p, y, h, learned, switches, numbers, scalars):  # type: ignore[no-untyped-def]
+def measure(p: Single, y: Single, h: Single, learned: bool, switches: I64, numbers: F32, scalars: F64) -> None:
     """Add an example's loss to the sum of the examples learned from, or of those held out."""
     loss = np.float64(single.value(switches[LOSS], numbers[TAU], p, y) * h)
     place = LOSS_SUM if learned else HELD_LOSS_SUM

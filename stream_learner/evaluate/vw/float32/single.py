@@ -7,10 +7,14 @@ sign, for small steps.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 from numba import types
 
 from stream_learner.core.machine.kernels import kernel
+
+Single: TypeAlias = np.float32
 
 expf = types.ExternalFunction("expf", types.float32(types.float32))
 logf = types.ExternalFunction("logf", types.float32(types.float32))
@@ -32,7 +36,7 @@ _SMALL = np.float32(1e-6)
 
 
 @kernel
-def lambert_minus(a):  # type: ignore[no-untyped-def]
+def lambert_minus(a: Single) -> Single:
     """An approximation of W(e^a) - a by one step of an iteration for W; in float64 inside, as the tool does it."""
     x = np.float64(a)
     if x >= 1.0:
@@ -47,27 +51,27 @@ def lambert_minus(a):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _bounded(p):  # type: ignore[no-untyped-def]
+def _bounded(p: Single) -> Single:
     return min(max(p, _MINUS_LIMIT), _LIMIT)
 
 
 @kernel
-def _logistic_value(p, y):  # type: ignore[no-untyped-def]
+def _logistic_value(p: Single, y: Single) -> Single:
     return logf(ONE + expf(-y * p))
 
 
 @kernel
-def _logistic_slope(p, y):  # type: ignore[no-untyped-def]
+def _logistic_slope(p: Single, y: Single) -> Single:
     return -y / (ONE + expf(y * p))
 
 
 @kernel
-def _logistic_step(p, y, e):  # type: ignore[no-untyped-def]
+def _logistic_step(p: Single, y: Single, e: Single) -> Single:
     return y * e / (ONE + expf(y * p))
 
 
 @kernel
-def _logistic_aware(p, y, e, size):  # type: ignore[no-untyped-def]
+def _logistic_aware(p: Single, y: Single, e: Single, size: Single) -> Single:
     d = expf(y * p)
     if np.float64(e * size) < 1e-6:
         return y * e / (ONE + d)
@@ -75,7 +79,7 @@ def _logistic_aware(p, y, e, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def value(loss, tau, p, y):  # type: ignore[no-untyped-def]
+def value(loss: int, tau: Single, p: Single, y: Single) -> Single:
     """The loss as the tool prints it, for importance 1."""
     if loss == SQUARED:
         return (p - y) * (p - y)
@@ -93,7 +97,7 @@ def value(loss, tau, p, y):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def slope(loss, tau, p, y):  # type: ignore[no-untyped-def]
+def slope(loss: int, tau: Single, p: Single, y: Single) -> Single:
     """The derivative of the loss by p."""
     if loss == SQUARED:
         return TWO * (p - y)
@@ -112,7 +116,7 @@ def slope(loss, tau, p, y):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def step(loss, tau, p, y, e):  # type: ignore[no-untyped-def]
+def step(loss: int, tau: Single, p: Single, y: Single, e: Single) -> Single:
     """The step that is not importance-aware: -e times the slope."""
     if loss == LOGISTIC:
         if abs(y) == ONE:
@@ -123,7 +127,7 @@ def step(loss, tau, p, y, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _poisson_aware(p, y, e, size):  # type: ignore[no-untyped-def]
+def _poisson_aware(p: Single, y: Single, e: Single, size: Single) -> Single:
     mean = expf(_bounded(p))
     if y > ZERO:
         reach = y * e * size
@@ -134,7 +138,7 @@ def _poisson_aware(p, y, e, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def aware(loss, tau, p, y, e, size):  # type: ignore[no-untyped-def]
+def aware(loss: int, tau: Single, p: Single, y: Single, e: Single, size: Single) -> Single:
     """The importance-aware step: how far the prediction moves over X, for rate times importance e."""
     if loss == SQUARED:
         if np.float64(e * size) < 1e-6:

@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import numpy as np
 
+from stream_learner.core.machine.entries import F32, F64, I64, U64
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.evaluate.vw.float32 import single
-from stream_learner.evaluate.vw.float32.layout import ALPHA, BETA, KIND, L1, L2, LOSS, MASK, TAU, TOTAL, N, clipped
-from stream_learner.evaluate.vw.float32.single import ONE, TWO, ZERO, expf
+from stream_learner.evaluate.vw.float32.layout import (
+    ALPHA,
+    BETA,
+    KIND,
+    L1,
+    L2,
+    LOSS,
+    MASK,
+    TAU,
+    TOTAL,
+    N,
+    clipped,
+)
+from stream_learner.evaluate.vw.float32.single import ONE, TWO, ZERO, Single, expf
 
 FTRL, PISTOL, COIN = 1, 2, 3
 _W, _THETA, _A, _M, _WEALTH, _LARGEST = range(6)
 
 
 @kernel
-def stored(keys, values, state, switches, scalars):  # type: ignore[no-untyped-def]
+def stored(keys: U64, values: F64, state: F32, switches: I64, scalars: F64) -> Single:
     """The clipped prediction with the stored weights."""
     mask = np.uint64(switches[MASK])
     p = ZERO
@@ -29,25 +42,25 @@ def stored(keys, values, state, switches, scalars):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _pistol_weight(theta, a, m, alpha, beta):  # type: ignore[no-untyped-def]
+def _pistol_weight(theta: Single, a: Single, m: Single, alpha: Single, beta: Single) -> Single:
     c = ONE / (alpha * m * (a + m))
     return np.sqrt(a) * beta * theta * expf(theta * theta / TWO * c) * c
 
 
 @kernel
-def _bet(theta, a, m, wealth, largest, alpha):  # type: ignore[no-untyped-def]
+def _bet(theta: Single, a: Single, m: Single, wealth: Single, largest: Single, alpha: Single) -> Single:
     reach = largest * m
     return (alpha + wealth) / (reach * (reach + a)) * theta if reach > ZERO else ZERO
 
 
 @kernel
-def _norm(scalars):  # type: ignore[no-untyped-def]
+def _norm(scalars: F64) -> Single:
     """The average size of the examples."""
     return np.float32((scalars[N] + 1e-6) / scalars[TOTAL])
 
 
 @kernel
-def _fresh_pistol(keys, values, state, numbers, mask):  # type: ignore[no-untyped-def]
+def _fresh_pistol(keys: U64, values: F64, state: F32, numbers: F32, mask: np.uint64) -> Single:
     p = ZERO
     for j in range(len(keys)):
         slot, x = (keys[j] - np.uint64(1)) & mask, np.float32(values[j])
@@ -60,7 +73,7 @@ def _fresh_pistol(keys, values, state, numbers, mask):  # type: ignore[no-untype
 
 
 @kernel
-def _fresh_coin(keys, values, h, state, numbers, mask, scalars):  # type: ignore[no-untyped-def]
+def _fresh_coin(keys: U64, values: F64, h: Single, state: F32, numbers: F32, mask: np.uint64, scalars: F64) -> Single:
     p = n_x = ZERO
     for j in range(len(keys)):
         slot, x = (keys[j] - np.uint64(1)) & mask, np.float32(values[j])
@@ -74,7 +87,7 @@ def _fresh_coin(keys, values, h, state, numbers, mask, scalars):  # type: ignore
 
 
 @kernel
-def fresh(keys, values, h, state, numbers, switches, scalars):  # type: ignore[no-untyped-def]
+def fresh(keys: U64, values: F64, h: Single, state: F32, numbers: F32, switches: I64, scalars: F64) -> Single:
     """The clipped prediction of an example that is learned next: for PiSTOL and coin its values count in the scales."""
     mask = np.uint64(switches[MASK])
     if switches[KIND] == PISTOL:
@@ -85,7 +98,7 @@ def fresh(keys, values, h, state, numbers, switches, scalars):  # type: ignore[n
 
 
 @kernel
-def _ftrl_step(row, pull, x, numbers):  # type: ignore[no-untyped-def]
+def _ftrl_step(row: F32, pull: Single, x: Single, numbers: F32) -> None:
     w, z, n, alpha, l1 = row[0], row[1], row[2], numbers[ALPHA], numbers[L1]
     g = pull * x
     n_next = n + g * g
@@ -99,7 +112,7 @@ def _ftrl_step(row, pull, x, numbers):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _coin_step(row, pull, x, numbers, scalars):  # type: ignore[no-untyped-def]
+def _coin_step(row: F32, pull: Single, x: Single, numbers: F32, scalars: F64) -> None:
     row[_M] = max(row[_M], abs(x))
     if abs(pull) > row[_LARGEST]:
         row[_LARGEST] = max(abs(pull), numbers[BETA])
@@ -112,7 +125,9 @@ def _coin_step(row, pull, x, numbers, scalars):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def learn(keys, values, p, y, h, state, numbers, switches, scalars):  # type: ignore[no-untyped-def]
+def learn(
+    keys: U64, values: F64, p: Single, y: Single, h: Single, state: F32, numbers: F32, switches: I64, scalars: F64
+) -> None:
     """Learn from one example that was predicted with p."""
     mask, kind = np.uint64(switches[MASK]), switches[KIND]
     pull = single.slope(switches[LOSS], numbers[TAU], p, y) * h

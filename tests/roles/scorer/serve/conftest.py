@@ -11,7 +11,7 @@ import pytest
 
 from stream_learner import Scorer
 from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
-from stream_learner.core.warmup import compile_kernels
+from stream_learner.core.parts import compile_kernels
 from tests.cli_e2e.conftest import MakeWorld
 from tests.cli_e2e.published import Published
 from tests.cli_e2e.world import World
