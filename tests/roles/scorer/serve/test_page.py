@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_learner.adapters.http import server as serving_server
+from stream_learner.adapters import prediction_server as serving_server
 from stream_learner.adapters.http.connection import HEAD_BYTES
 from stream_learner.adapters.http.executor import INLINE_BYTES
 from stream_learner.adapters.http.routes import GZIP_FROM_BYTES
