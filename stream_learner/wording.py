@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def count_of(count: int, noun: str, plural: str = "") -> str:
@@ -17,7 +19,7 @@ def moment_of(time_ms: int, timespec: str = "seconds") -> str:
     ('2023-11-14T22:13:20Z', '2023-11-14T22:13:20.123Z', '4611686018427387904 ms')
     """
     try:
-        moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
-    except (ValueError, OverflowError, OSError):
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
         return f"{time_ms} ms"
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -66,7 +66,7 @@ def test_without_an_address_no_link_leads_nowhere(tmp_path: Path) -> None:
     text = str(metadata.get_payload())
     assert [link for link in links(text) if not re.match(r"https?://", link)] == []
     assert metadata.get_all("Project-URL") is None
-    assert "Backfill: train another model" in text
+    assert "Backfill from last month's topics" in text
 
 
 def test_every_dependency_has_an_upper_bound(metadata: email.message.Message) -> None:

@@ -151,7 +151,7 @@ class StreamProcess(Calm):
         for partition in partitions:
             known = Kept.from_text(kept(partition))
             if self.silence is not None:
-                self.silence.recall(partition, known.usual_of_all, known.usual)
+                self.silence.recall(partition, known.usual_of_all, known.usual, self.monotonic_ms())
             self.partitions[partition] = PartitionJoiner(
                 self.plan, partition, known.hint, settings.buffer_bytes, known.remembered
             )

@@ -122,8 +122,11 @@ class ClickSilence:
         rate = self._recent / self._exposed if self._exposed else 0.0
         return Usual(self._arrivals, rate, max(self._longest), self.held, self.impressions, self._slots)
 
-    def recall(self, usual: Usual) -> None:
-        """Begin with what an earlier process had learned, unless this one has seen more already."""
+    def recall(self, usual: Usual, at_ms: int) -> None:
+        """Begin with what an earlier process had learned, unless this one has seen more already.
+
+        Where that one waited for clicks, this one does from `at_ms` on.
+        """
         if usual.arrivals <= self._arrivals or not usual.rate:
             return
         self._arrivals = usual.arrivals
@@ -133,6 +136,8 @@ class ClickSilence:
         self._learned_ms = 0
         self.held, self._held_at = usual.held, 0
         self.impressions, self._slots = usual.lull, usual.slots
+        if self._is_unlikely:
+            self.waits_since_ms = at_ms
 
     def note(self, came: Arrived) -> None:
         """Count the records that came."""
@@ -292,12 +297,12 @@ class SilenceWatch:
                 clicks_expected=round(silence.expected),
             )
 
-    def recall(self, partition: int, of_all: str, own: str) -> None:
-        """Begin with what an earlier process learned: of all its partitions, and of this one."""
+    def recall(self, partition: int, of_all: str, own: str, at_ms: int) -> None:
+        """Begin, at `at_ms`, with what an earlier process learned: of all its partitions, and of this one."""
         for silence, text in ((self._all, of_all), (self._partitions.setdefault(partition, ClickSilence()), own)):
             usual = Usual.from_text(text)
             if usual is not None:
-                silence.recall(usual)
+                silence.recall(usual, at_ms)
 
     def to_texts(self, partition: int) -> tuple[str, str]:
         """What this process has learned, of all its partitions and of one, as `recall` takes it."""

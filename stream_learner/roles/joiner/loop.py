@@ -247,7 +247,7 @@ class JoinerLoop:
                 return False
             kept = Kept.from_text(metadata)
             if self._silence is not None:
-                self._silence.recall(partition, kept.usual_of_all, kept.usual)
+                self._silence.recall(partition, kept.usual_of_all, kept.usual, self._clock_ms())
             joiner = PartitionJoiner(self._plan, partition, kept.hint, buffer_bytes, kept.remembered)
             self._owned.begin(partition, joiner)
         return True

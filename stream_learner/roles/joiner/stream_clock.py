@@ -158,8 +158,8 @@ class StreamClock:
             return
         self._came = m
         kept = self.remembered
-        if kept is not None and base is not None and log_time_ms + kept.lag > kept.vouched + self.rule.grace_ms:
-            self.remembered = kept._replace(vouched=m + base)  # the stream went on meanwhile
+        if kept is not None and base is not None:  # the stream went on meanwhile, as far as this
+            self.remembered = kept._replace(vouched=max(kept.vouched, min(log_time_ms + kept.lag, m + base)))
         if arrived:
             offsets = (times_ms[-MANY:] - m).tolist()
             self.impressions.add(offsets, m)
@@ -170,10 +170,10 @@ class StreamClock:
         if not len(times_ms):
             return
         self._came = m
-        kept, usual = self.remembered, sorted(times_ms[-MANY:].tolist())
+        kept, times = self.remembered, sorted(times_ms[-MANY:].tolist())
         if kept is not None and kept.clicks >= 0 and base is not None:
-            ahead = usual[(len(usual) - 1) // 2] + kept.lag - kept.extra - kept.clicks
-            self.remembered = kept._replace(clicks=m + base) if ahead > self.rule.grace_ms else kept
+            until = min(times[-min(FEW, len(times))] + kept.lag - kept.extra, m + base)
+            self.remembered = kept._replace(clicks=max(kept.clicks, until))
         lag_offset = self._lag_offset(base)
         if arrived and lag_offset is not None:
             offsets = (times_ms[-MANY:] - m - lag_offset).tolist()
@@ -203,10 +203,13 @@ class StreamClock:
             vouched = [self.remembered.vouched - base]
         return min([m, *vouched, *self._clicks_until(base)])
 
-    def _clicks_until(self, base: int) -> list[int]:
-        """m up to which clicks vouched for themselves before this process: while it knows of none itself."""
-        kept = self.remembered
-        known = any(one.vouched_until is not None for one in (self.clicks, self.topics.clicks))
+    def _clicks_until(self, base: int, *, of_partition: bool = False) -> list[int]:
+        """m up to which clicks vouched for themselves before this process: while it knows of none itself.
+
+        of_partition: whether clicks of other partitions say nothing of this one.
+        """
+        kept, inputs = self.remembered, [self.clicks] if of_partition else [self.clicks, self.topics.clicks]
+        known = any(one.vouched_until is not None for one in inputs)
         return [] if known or kept is None or kept.clicks < 0 else [kept.clicks - base]
 
     def stream_ms(
@@ -223,7 +226,9 @@ class StreamClock:
             nothing_came = self._lag_offset(base) is None and m - self._came >= rule.patience_ms
             return m + base - rule.grace_ms if nothing_came else None
         at = max(self.stood_at(m, base, impressions_seen=impressions_seen), m - rule.idle_after_ms)
-        return now - m + (at if waits_since is None else min(at, waits_since, *self._clicks_until(base)))
+        if waits_since is not None:
+            at = min(at, waits_since, *self._clicks_until(base, of_partition=True))
+        return now - m + at
 
     def to_remember(self, m: int, base: int) -> Remembered | None:
         """What the next owner of the partition should know; None while too little is known to close windows by it."""

@@ -168,27 +168,27 @@ def test_a_restart_knows_what_was_usual_and_that_it_was_held() -> None:
     silence = ClickSilence()
     at = learned(silence)
     again = ClickSilence()
-    again.recall(silence.usual)
+    again.recall(silence.usual, at)
     at = lull(again, at, 310)
     assert again.held
     third = ClickSilence()
-    third.recall(again.usual)
+    third.recall(again.usual, at)
     assert third.held
     third.note(Arrived(at, 5, 1))
     assert not third.held
 
 
 def test_a_restart_in_a_lull_goes_on_with_it() -> None:
-    """What was unlikely before is so at the first impression; of an earlier version's text the lull is not known."""
+    """What was unlikely before is so at once; of an earlier version's text the lull is not known."""
     silence, again, older = ClickSilence(), ClickSilence(), ClickSilence()
     at = lull(silence, learned(silence), 200)
     assert silence.waits_since_ms is not None and not silence.held
     text = silence.usual.to_text()
-    again.recall(Usual.from_text(text) or silence.usual)
-    older.recall(Usual.from_text(",".join(text.split(",")[:4])) or silence.usual)
+    again.recall(Usual.from_text(text) or silence.usual, at - 5)
+    older.recall(Usual.from_text(",".join(text.split(",")[:4])) or silence.usual, at - 5)
     for one in (silence, again, older):
         one.note(Arrived(at, 1, 0))
-    assert (again.impressions, again.waits_since_ms) == (silence.impressions, at)
+    assert (again.impressions, again.waits_since_ms) == (silence.impressions, at - 5)
     assert (older.impressions, older.waits_since_ms) == (1, None)
 
 
@@ -197,7 +197,7 @@ def test_what_is_known_here_counts_more_than_what_was_left() -> None:
     silence = ClickSilence()
     learned(silence)
     usual = silence.usual
-    silence.recall(Usual(usual.arrivals, 0.5, 0, held=True))
+    silence.recall(Usual(usual.arrivals, 0.5, 0, held=True), 0)
     assert silence.usual == usual
 
 

@@ -85,6 +85,43 @@ def test_clicks_that_came_meanwhile_end_the_silence_that_is_remembered() -> None
     assert before[0] == before[1] and after[0] is not None and before[0] is not None and after[0] > before[0] + 10
 
 
+def test_late_clicks_that_came_meanwhile_vouch_as_far_as_their_times_say() -> None:
+    """The silence ended while nobody read, and clicks come 45 ms late since then."""
+    again = next_owner(silent_clock(), 40)
+    stood = without_clicks(again, range(41, 75))[-1]
+    again.note_clicks(np.array([BASE + 30]), 75, BASE, arrived=False)
+    found = without_clicks(again, range(75, 80))
+    assert stood is not None and stood < BASE + 30 - RULE.grace_ms
+    assert found == [BASE + 30 - RULE.grace_ms] * 5
+
+
+def test_impressions_that_came_meanwhile_vouch_as_far_as_log_time_says() -> None:
+    """Both inputs were silent, and came back late while nobody read."""
+    clock = silent_clock()
+    clock.note_clicks(np.array([BASE + 40]), 40, BASE, arrived=True)
+    again = next_owner(clock, 60)
+    assert again.remembered is not None
+    again.note_impressions(np.array([BASE + 70]), BASE + 65, 100, BASE, arrived=False)
+    assert again.remembered.vouched == BASE + 65
+
+
+def test_a_restart_in_a_silence_of_one_partitions_clicks_waits_though_those_of_others_go_on() -> None:
+    """The partition has had no click in this process, and is waited for; the topic has some all the time."""
+    clock = silent_clock()
+    stood = clock.stream_ms(40, BASE, waits_since=25)
+    again = next_owner(clock, 40)
+    others = StreamClock(RULE, again.topics, began=40)
+    found = []
+    for m in range(41, 160):
+        others.note_impressions(np.array([BASE + m]), -1, m, BASE, arrived=True)
+        others.note_clicks(np.array([BASE + m]), m, BASE, arrived=True)
+        found += without_clicks(again, range(m, m + 1), waits_since=40)
+    assert again.topics.clicks.known and len(set(found)) == 1
+    assert found[0] is not None and stood is not None and found[0] <= stood
+    again.note_clicks(np.array([BASE + 160] * 3), 160, BASE, arrived=True)
+    assert without_clicks(again, range(160, 161)) == [BASE + 160 - RULE.grace_ms]
+
+
 def test_what_an_earlier_version_remembered_says_nothing_of_clicks() -> None:
     assert Remembered.from_text("5,-3,900") == Remembered(5, -3, 900, -1)
     clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=40, remembered=Remembered.from_text("0,0,1018"))
