@@ -118,7 +118,7 @@ def _event(ended: Ended, name: str) -> dict[str, Any]:
 def test_every_command_is_run_by_a_test_of_this_file(containers: Containers) -> None:
     """A new command that nobody has tried in a container fails here."""
     page = containers.run("--help").out
-    listed = set(re.findall(r"^  ([a-z]\S*) ", page.partition("Commands:")[2], re.MULTILINE))
+    listed = set(re.findall(r"^  ([a-z]\S*) ", page.partition("Begin here:")[2], re.MULTILINE))
     assert listed >= {"join", "learn", "score"}
     assert listed - USED_BELOW == set()
 
