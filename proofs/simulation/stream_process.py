@@ -211,7 +211,8 @@ class StreamProcess(Calm):
         """Read what has come, ask for the ends, and close what may close."""
         self.read_now.clear()
         for partition, joiner in self.partitions.items():
-            self._turn(joiner, lambda partition=partition: self._has_more(partition))  # type: ignore[misc]
+            if joiner.join is None or self._has_more(partition):
+                self._turn(joiner, lambda partition=partition: self._has_more(partition))  # type: ignore[misc]
         self.ends.ask()
         if self.silence is not None:
             self.silence.look(self.ends.snapshot)

@@ -234,11 +234,11 @@ class StreamRun:
         return self._came == len(self._coming) and done
 
     def _pass_time(self) -> None:
-        """Go on by a second or two while events come, else faster."""
+        """Go on by some seconds while events come, else faster."""
         last = self._at[self._came - 1] if self._came else None
         soon = self._came < len(self._at) and self._at[self._came] < self.now + MINUTE
         if soon or (last is not None and self.now - last < 2 * MINUTE):
-            self.now += SECOND if self.world.is_live else 2 * SECOND
+            self.now += self.world.look_s * SECOND
         else:
             self.now += 10 * SECOND if last is not None and self.now - last < 40 * MINUTE else MINUTE
 

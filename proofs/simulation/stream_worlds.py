@@ -10,7 +10,7 @@ import random
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -84,8 +84,9 @@ class StreamWorld:
     each partition; rates: of one each. ctr: the share that is clicked. heavy: some clicks come much later. active:
     whether an hour has events. jitter_ms: the mean of what a record takes beyond its way. wrong: the share of events
     whose clock is two hours off. wall, brokers: what the clock of the joiner, and that of the brokers, shows. is_live:
-    whether freshness is measured. most_read: records that a partition reads of an input between two looks. begins_h,
-    ends_h: of each partition, in place of 0 and `hours`. spans: in place of both.
+    whether freshness is measured. most_read: records that a partition reads of an input between two looks. look_s: from
+    a look to the next while events come. begins_h, ends_h: of each partition, in place of 0 and `hours`. spans: in place
+    of both.
     """
 
     hours: float = 2.5
@@ -104,6 +105,7 @@ class StreamWorld:
     restarts: tuple[Restart, ...] = ()
     is_live: bool = False
     most_read: int = 4000
+    look_s: int = 2
     seed: int = 1
     rates: tuple[float, ...] = ()
     spans: tuple[Span, ...] = ()
@@ -238,8 +240,8 @@ def _live() -> Iterator[tuple[str, StreamWorld]]:
     yield "live, clicks 1 %, 3 a second", live(is_live=True, per_s=3, ctr=0.01)
     yield "live, clicks 20 %, 8 partitions", live(is_live=True, partitions=8, ctr=0.2, hours=1.2)
     yield "live, heavy tail", live(is_live=True, heavy=True)
-    yield "live, an event a minute", live(is_live=True, per_s=1 / 60, ctr=0.2, hours=10, partitions=4)
-    yield "live, 10 events an hour", live(is_live=True, per_s=1 / 360, ctr=0.2, hours=38, partitions=4)
+    yield "live, an event a minute", live(is_live=True, per_s=1 / 60, ctr=0.2, hours=10, partitions=4, look_s=3)
+    yield "live, 10 events an hour", live(is_live=True, per_s=1 / 360, ctr=0.2, hours=38, partitions=4, look_s=3)
     yield "live, one of 4 slow, one empty", live(is_live=True, rates=(1, 1, 1 / 120, 0), partitions=4)
     yield "night of 3 h", StreamWorld(hours=6, active=lambda hour: not 1 < hour < 4)
     yield "a batch every 5 min", StreamWorld(way=every_5_min, jitter_ms=0)
@@ -304,7 +306,7 @@ def _replays() -> Iterator[tuple[str, StreamWorld]]:
     yield "live, then month-old at 1x, then live", StreamWorld(spans=between, way=month_old(721))
     among = (Span(0, 2.6, 1), Span(-720, -718.5, 3))
     name = "live, among three times as many month-old"
-    yield name, StreamWorld(spans=among, way=month_old(720.7), hours=2.6, is_live=True)
+    yield name, StreamWorld(spans=among, way=month_old(720.7), hours=2.6, is_live=True, look_s=1)
 
 
 def month_old_before_all(hours_ago: float) -> Way:
@@ -316,7 +318,7 @@ def _restarted() -> Iterator[tuple[str, StreamWorld]]:
     clicks_late, stays = late_by(5 * MINUTE, side=CLICKED), stalled(20 * MINUTE, catches_up=False)
     down = (Restart(BEGINNING + HOUR, HOUR, False),)
     name = "down for 1 h, slow reader, clicks 5 min late, nothing remembered"
-    yield name, StreamWorld(way=clicks_late, restarts=down, most_read=5)
+    yield name, StreamWorld(way=clicks_late, restarts=down, most_read=10)
     for remembers in (True, False):
         rest = "" if remembers else ", nothing remembered"
         long = StreamWorld(way=stalled(2 * HOUR, catches_up=False), restarts=restarts(1.3, remembers=remembers))
@@ -365,9 +367,9 @@ def _more() -> Iterator[tuple[str, StreamWorld]]:
 
 
 def worlds() -> dict[str, StreamWorld]:
-    """All worlds by their names."""
+    """All worlds by their names. Those that are not live are looked at every four seconds: freshness is none of theirs."""
     parts = (_live, _lags, _stalls, _replays, _restarted, _clocks, _more)
-    return {name: world for part in parts for name, world in part()}
+    return {name: world if world.is_live else replace(world, look_s=4) for part in parts for name, world in part()}
 
 
 MAIN = (

@@ -47,8 +47,8 @@ CELLS = tuple(
     for per_s, dead_min in ((0.1, 120), (10, 10), (200, 3))
     for healthy_min in (2, 20, 200)
 )
-LARGE = 100_000
-"""Cells with more clicks take minutes; what a joiner knows of clicks it has from the last 200 seconds with any."""
+LARGE = 10_000
+"""Cells with more clicks take half a minute each; what a joiner knows of clicks it has from the last 200 seconds with any."""
 
 
 class Moved(NamedTuple):

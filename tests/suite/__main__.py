@@ -64,6 +64,12 @@ def compile_kernels() -> None:
     subprocess.run(command, env=environment(), cwd=PROJECT, stdout=subprocess.DEVNULL, check=True)
 
 
+def rewrite_asserts() -> None:
+    """Let pytest rewrite the tests' modules once, for each of the processes that run them."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
+    subprocess.run(command, env=environment(), cwd=PROJECT, stdout=subprocess.DEVNULL, check=False)
+
+
 def pytest(project: Path, arguments: Sequence[str], results: Path) -> int:
     """Run pytest to its end; its exit code. `results` is written anew."""
     results.unlink(missing_ok=True)
@@ -153,6 +159,7 @@ def main() -> int:
         parser.error(str(error))
     if not any(Path(argument.partition("::")[0]).exists() for argument in arguments):
         require_broker()
+        rewrite_asserts()
     compile_kernels()
     with load(options.load):
         for turn in range(1, options.repeat + 1):
