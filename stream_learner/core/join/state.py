@@ -146,6 +146,11 @@ class JoinState:
         return self._codes is None and self._impressions.position >= self._impressions.next
 
     @property
+    def closed_ms(self) -> int:
+        """The stream time up to which windows are closed, ms."""
+        return self.next_tick * self.spec.tick_ms
+
+    @property
     def ended(self) -> bool:
         """Whether the tick `until_tick` has been emitted."""
         return self.next_tick > self._until_tick
