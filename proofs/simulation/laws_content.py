@@ -117,7 +117,7 @@ def counts_of(marks: list[Mark]) -> Joined:
         for name in ("read", "matched", "duplicates", "orphans", "late", "dead"):
             clicks[name] += getattr(c, name)
         clicks["waiting"] = c.waiting
-    return Joined([], +impressions, +clicks, {})
+    return Joined([], +impressions, +clicks, {}, Counter())
 
 
 def _check_labels(evidence: Evidence, mark: Mark, examples: list[Example]) -> None:

@@ -92,6 +92,10 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         "down for 15 min, slow reader, clicks 5 min late, nothing remembered",
         _all_arrive,
     ),
+    "old events are arrivals: a replay says the lag of live events beside it": (
+        "a replay beside live events, clicks away for 3 min",
+        lambda: [(StreamClock, "_without_old", lambda self, times_ms, closed_ms: times_ms)],
+    ),
     "wall clock: in place of the monotonic one": (
         "wall clock 24 h ahead for 2 s",
         lambda: [(StreamProcess, "monotonic_ms", lambda self: self.wall_ms() - self._booted)],

@@ -244,7 +244,11 @@ class Process:
 
     def _clock_rule(self) -> ClockRule | None:
         world = self.world
-        return ClockRule(world.grace_ms, world.spec.lateness_ms, world.idle_after_ms) if world.close_idle else None
+        return (
+            ClockRule(world.grace_ms, world.spec.lateness_ms, world.idle_after_ms, world.spec.window_ms)
+            if world.close_idle
+            else None
+        )
 
     def monotonic_ms(self) -> int:
         """The monotonic clock of this process: it begins anywhere."""

@@ -27,6 +27,7 @@ from proofs.simulation.stream_worlds import (
     fed,
     late_by,
     month_old,
+    replayed,
     restarts,
     stalled,
     stepped,
@@ -149,7 +150,14 @@ def _short_troubles() -> dict[str, Short]:
     clicks_late = late_by(5 * MINUTE, side=CLICKED)
     down = (Restart(BEGINNING + HOUR // 4, HOUR // 4, False),)
     between = (Span(0, 0.2, 1), Span(-720, -719.8, 1), Span(0.6, 0.8, 1))
+    away = stalled(3 * MINUTE, catches_up=True, from_h=0.3, side=CLICKED)
+    beside = (Span(0, 0.5, 1), Span(-1, 0.2, 0.06, replayed(-1, 0.2, 0.1, 0.33)))
     return {
+        "a replay beside live events, clicks away for 3 min": Short(
+            StreamWorld(spans=beside, way=away),
+            Bounds(late=14, guessed=1),
+            says=("clicks_lag", "stream_was_ahead"),
+        ),
         "live, then month-old at 1x, then live": Short(
             StreamWorld(spans=between, way=month_old(720.3)),
             Bounds(late=40, guessed=40),

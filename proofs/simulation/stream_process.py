@@ -158,7 +158,7 @@ class StreamProcess(Calm):
 
     def _plan(self, queries: Any, log: Any, partition_count: int) -> PartitionPlan:
         settings, client = self.settings, self
-        rule = ClockRule(settings.grace_ms, settings.lateness_ms, settings.idle_after_ms)
+        rule = ClockRule(settings.grace_ms, settings.lateness_ms, settings.idle_after_ms, settings.window_ms)
         me: Any = self
         inputs = InputPlan(
             settings=me,

@@ -80,8 +80,12 @@ class _Judge:
         self._late_ms: list[int] = []
 
     def note_late(self, first: int, end: int) -> int:
-        """Note which of the impressions that were read now came after their windows were closed; returns how many."""
-        late = {i for i in range(first, end) if self.shown[i].time_ms + self.settings.window_ms < self.stream_ms}
+        """Note which of the impressions that were read now came after their windows were closed, and not too late for a
+        label; returns how many.
+        """
+        latest_ms = self.stream_ms - self.settings.window_ms
+        labelled = range(latest_ms - self.settings.lateness_ms, latest_ms)
+        late = {i for i in range(first, end) if self.shown[i].time_ms in labelled}
         self._came_late |= late
         return len(late)
 

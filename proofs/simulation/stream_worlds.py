@@ -48,11 +48,12 @@ class Restart(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From hour to hour events happen, so many a second."""
+    """From hour to hour events happen, so many a second. way: of their records, in place of the world's."""
 
     begins_h: float
     ends_h: float
     per_s: float
+    way: Way | None = None
 
 
 class WrongBatch(NamedTuple):
@@ -124,24 +125,24 @@ class StreamWorld:
         ends = self.ends_h[partition] if self.ends_h else self.hours
         return self.spans or (Span(begins, ends, self.rates[partition] if self.rates else self.per_s),)
 
-    def _moments(self, partition: int, rng: random.Random) -> Iterator[float]:
-        for begins_h, ends_h, per_s in self._spans(partition):
+    def _moments(self, partition: int, rng: random.Random) -> Iterator[tuple[float, Way]]:
+        for begins_h, ends_h, per_s, way in self._spans(partition):
             moment = BEGINNING + begins_h * HOUR
             while per_s and (moment := moment + rng.expovariate(per_s) * SECOND) < BEGINNING + ends_h * HOUR:
                 if self.active((moment - BEGINNING) / HOUR):
-                    yield moment
+                    yield moment, way or self.way
 
     def _of_partition(self, partition: int, rng: random.Random) -> tuple[list[Arrival], list[Arrival]]:
         shown, clicked = [], []
-        for number, moment in enumerate(self._moments(partition, rng), 1):
+        for number, (moment, way) in enumerate(self._moments(partition, rng), 1):
             off_ms = rng.choice((-2, 2)) * HOUR if rng.random() < self.wrong else 0
             if self.batch is not None and self.batch.partition == partition and 0 <= number - self.batch.first < BATCH:
                 off_ms = self.batch.off_ms
-            at = self.way(partition, SHOWN, moment) + self._jitter(rng)
+            at = way(partition, SHOWN, moment) + self._jitter(rng)
             shown.append(Arrival(at, int(moment) + off_ms, number))
             if rng.random() < self.ctr:
                 click = moment + self._click_after_s(rng) * SECOND
-                at = self.way(partition, CLICKED, click) + self._jitter(rng)
+                at = way(partition, CLICKED, click) + self._jitter(rng)
                 clicked.append(Arrival(at, int(click) + off_ms, number))
         return shown, clicked
 
@@ -205,6 +206,14 @@ def fed(speed: int, since_h: float, until_h: float) -> Way:
         return max(moment, BEGINNING + (moment - BEGINNING + since_h * HOUR) / speed)
 
     return way
+
+
+def replayed(from_h: float, to_h: float, at_h: float, until_h: float) -> Way:
+    """Events from one hour to another are fed between two other hours, at an even pace."""
+    speed = (to_h - from_h) / (until_h - at_h)
+    return lambda partition, of, moment: max(
+        moment, BEGINNING + at_h * HOUR + (moment - BEGINNING - from_h * HOUR) / speed
+    )
 
 
 def month_old(hours_ago: float) -> Way:

@@ -99,6 +99,12 @@ JOINER = (
         (adds(names.JOINER_GUESSED, 0, partition="0"),),
     ),
     Case(
+        "StreamLearnerEarly",
+        (together(_impressions(example=97), adds(names.JOINER_EARLY_EXAMPLES, 3)),),
+        (together(_impressions(example=99), adds(names.JOINER_EARLY_EXAMPLES, 1)),),
+        minutes=60,
+    ),
+    Case(
         "StreamLearnerClockDiffers",
         (sets(names.JOINER_CLOCK_AHEAD, -31),),
         (sets(names.JOINER_CLOCK_AHEAD, lambda minute: 60.0 * (minute % 12 > 0)), sets(names.JOINER_CLOCK_AHEAD, -29)),

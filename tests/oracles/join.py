@@ -54,6 +54,7 @@ class Joined(NamedTuple):
     impressions: Counter[str]  # read, examples, positives, duplicates, late, sampled_out, dead
     clicks: Counter[str]  # read, matched, duplicates, orphans, late, dead, waiting
     outcome_of_click: dict[int, str]  # by offset
+    early: Counter[str]  # examples, clicks; of a mark only
 
 
 # --- words ----------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def join_by_log_time(
     outcomes = {k.click.offset: word[k.click.offset] if k.is_gone(last_end) else "waiting" for k in taken}
     n_c = Counter(outcomes.values())
     n_c.update(read=len(taken))
-    return Joined(examples, n_i, n_c, outcomes)
+    return Joined(examples, n_i, n_c, outcomes, Counter())
 
 
 def _emitting_ticks(impressions: Sequence[Impression], s: Settings) -> list[int]:
@@ -352,6 +353,7 @@ class Replay:
         n_c: Counter[str] = Counter()
         examples: list[Example] = []
         gone: dict[int, str] = {}
+        self.early: Counter[str] = Counter()
         last = mark.last_tick if mark.stream_tick is None else mark.stream_tick
         assert self.stream_tick <= last <= mark.last_tick, "stream time never goes back, nor past the mark's last tick"
         if last == self.stream_tick:
@@ -363,7 +365,7 @@ class Replay:
         self.stream_tick = last
         n_c.update(gone.values())
         n_c["waiting"] = len(self.kept)
-        return Joined(examples, n_i, n_c, gone)
+        return Joined(examples, n_i, n_c, gone, +self.early)
 
     def _emits(self, mark: Mark) -> bool:
         """Whether an impression is left before the border."""
@@ -443,6 +445,8 @@ class Replay:
                 if example:
                     examples.append(example)
                     n["positives"] += label > 0
+                    last = mark.last_tick if mark.stream_tick is None else mark.stream_tick
+                    self.early["examples"] += imp.time_ms + s["window_ms"] >= (last + 1) * s["tick_ms"]
         return examples
 
     def let_clicks_go(self, end: int, cursor: int, rules: int) -> dict[int, str]:
@@ -456,6 +460,8 @@ class Replay:
                 if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
                     break
                 self.gone_ms = usual
+                by_its_own_time = e.click.time_ms + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] < end
+                self.early["clicks"] += e.word == "orphans" and not by_its_own_time
                 self.kept_of_id[e.click.id_hash].remove(e)
             gone[e.click.offset] = e.word
         del self.kept[: len(gone)]

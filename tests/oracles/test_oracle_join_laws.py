@@ -46,7 +46,7 @@ def total(joined: list[Joined]) -> Joined:
     clicks = sum((j.clicks for j in joined), Counter[str]())
     clicks["waiting"] = joined[-1].clicks["waiting"] if joined else 0
     gone = {offset: outcome for j in joined for offset, outcome in j.outcome_of_click.items()}
-    return Joined([e for j in joined for e in j.examples], impressions, clicks, gone)
+    return Joined([e for j in joined for e in j.examples], impressions, clicks, gone, Counter())
 
 
 def any_marks(rng: random.Random, world: World) -> list[Mark]:

@@ -115,6 +115,14 @@ JOINER_GUESSED = _counter(
     "Examples of a partition that were made before it was known that all their clicks were there, as it turned out.",
     "partition",
 )
+JOINER_EARLY_EXAMPLES = _counter(
+    "joiner_early_examples_total",
+    "Examples made before their own windows ended by their own times: most events behind them are older.",
+)
+JOINER_EARLY_CLICKS = _counter(
+    "joiner_early_clicks_total",
+    "Orphans that went although their own times would have kept them: most clicks behind them are older.",
+)
 JOINER_CLOCK_AHEAD = _gauge(
     "joiner_clock_ahead_seconds",
     "How far the wall clock of this process is ahead of the brokers' clock. Windows do not go by it.",

@@ -37,6 +37,8 @@ CLICK_BYTES = 32
 TIME, VALUE, WORD = 8, 16, 24
 """Offsets of the time, the value and the word of a remembered click."""
 UNMATCHED, LATE, MATCHED, DUPLICATE, DEAD = range(5)
+EARLY = 5
+"""The place behind those of the codes, where clicks are counted that go unmatched before their own time."""
 CROWDED = 255
 """The largest count of clicks of an id that a word holds; it stands for more of them, too."""
 NONE = -1
@@ -125,8 +127,8 @@ class ClickMemory:
     def forget(self, end_ms: int, outcomes: NDArray[np.int64], rules: int = RULES) -> None:
         """Forget the clicks that go when windows are closed up to `end_ms`, in offset order.
 
-        Each is counted by its code in `outcomes`, i64[5]. rules: of the mark; by `LOG_TIME_RULES` the least time of a
-        row counts, by `RULES` its median.
+        Each is counted by its code in `outcomes`, i64[6], and where it is early at `EARLY`. rules: of the mark; by
+        `LOG_TIME_RULES` the least time of a row counts, by `RULES` its median.
         """
         spec = self._spec
         self.first, self.forgotten_log_time, self.forgotten_usual_time = expire_clicks(
@@ -319,8 +321,8 @@ def expire_clicks(
 
     `end` is the number after the last click; `log_time` and `usual_time` are those of the clicks forgotten before.
     row: scratch, as long as a row. by_usual: False takes the log time in place of the usual one. Counts each click by
-    its code. Returns the number of the first click still remembered, `end` if none is, and both times of those
-    forgotten now and before.
+    its code, and those that are early. Returns the number of the first click still remembered, `end` if none is, and
+    both times of those forgotten now and before.
     """
     clicks = ClickPlace(*place)
     number = clicks.first
@@ -333,6 +335,7 @@ def expire_clicks(
             if min(load_i64(click + TIME), (usual if by_usual else passed) + lateness_ms) >= before_ms:
                 break
             log_time, usual_time = passed, usual
+            outcomes[EARLY] += code == UNMATCHED and load_i64(click + TIME) >= before_ms
         outcomes[code] += 1
         number += 1
     return number, log_time, usual_time

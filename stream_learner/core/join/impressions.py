@@ -18,12 +18,14 @@ from stream_learner.core.join.gather import ExamplePart, ExampleScratch, gather
 from stream_learner.core.join.labels import (
     DEAD_IMPRESSIONS,
     DUPLICATES,
+    EARLY,
     EXAMPLES,
     FEATURES,
     LATE_IMPRESSIONS,
     POSITIVES,
     SAMPLED_OUT,
     TALLY,
+    RuleFields,
     find_duplicates,
     label_impressions,
     label_rule,
@@ -46,10 +48,11 @@ _NO_LABELS = np.zeros(0)
 
 @dataclass(slots=True)
 class Emitted:
-    """The outcomes of a run of impressions."""
+    """The outcomes of a run of impressions. early: how many examples are."""
 
     examples: ExampleBatch
     counts: ImpressionCounts
+    early: int
 
 
 class ImpressionBuffer:
@@ -144,11 +147,12 @@ class ImpressionBuffer:
             self.steps.popleft()
 
     def emit(
-        self, tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch, labels_from_ms: int = 0
+        self, tick: int, last_tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch, labels_from_ms: int
     ) -> Emitted:
         """Decide all impressions before offset `until` and let go of them.
 
-        tick: the first whose windows close now. An impression with a time before `labels_from_ms` is late.
+        tick, last_tick: the first and the last whose windows close now. An impression with a time before
+        `labels_from_ms` is late.
         """
         parts = self._parts(until)
         read = sum(stop - batch.start for batch, stop in parts)
@@ -160,10 +164,11 @@ class ImpressionBuffer:
         found: list[ExamplePart] = []
         n = before = 0
         late_before_ms = max(floor - self._spec.lateness_ms, labels_from_ms)
+        rule = label_rule(self._spec, late_before_ms, (last_tick + 1) * self._spec.tick_ms - self._spec.window_ms)
         for batch, stop in parts:
             start = batch.start
             self._find_duplicates(batch, start, stop)
-            got = _label(batch, stop, late_before_ms, clicks, self._spec, scratch, n, tally)
+            got = _label(batch, stop, late_before_ms, rule, clicks, self._spec, scratch, n, tally)
             if got:
                 found.append(ExamplePart(batch.columns, scratch.kept[n : n + got], before - start))
             n += got
@@ -171,7 +176,7 @@ class ImpressionBuffer:
             self._let_go(batch, stop)
         self.next = until
         self._due = None
-        return Emitted(gather(found, n, int(tally[FEATURES]), scratch), _counts(read, tally))
+        return Emitted(gather(found, n, int(tally[FEATURES]), scratch), _counts(read, tally), int(tally[EARLY]))
 
     def _find_due(self) -> int:
         first = self._batches[0]
@@ -273,6 +278,7 @@ def _label(
     batch: ImpressionBatch,
     stop: int,
     late_before_ms: int,
+    rule: RuleFields,
     clicks: ClickMemory,
     spec: JoinSpec,
     scratch: ExampleScratch,
@@ -292,7 +298,7 @@ def _label(
             columns.duplicate,
             batch.start,
             stop,
-            label_rule(spec, late_before_ms),
+            rule,
             _NO_LABELS if spec.dedupe_ms else crowded_labels(batch, stop, late_before_ms, clicks, spec),
             scratch.kept[at:],
             scratch.label[at:],

@@ -32,9 +32,9 @@ from stream_learner.core.machine.id_table import find_entry, first_entry, put_en
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write, store_i64
 
-EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, FEATURES = range(7)
+EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, EARLY, FEATURES = range(8)
 """The places of the counts in the tally of `label_impressions`, i64[TALLY]."""
-TALLY = 7
+TALLY = 8
 
 _AHEAD = 16
 _REPEAT = -1.0
@@ -42,13 +42,15 @@ _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15)  # keeps the choice apart from othe
 
 
 class LabelRule(NamedTuple):
-    """The settings that decide the labels of a tick. An impression with a time before `late_before_ms` is late.
+    """The settings that decide the labels of a tick. An impression with a time before `late_before_ms` is late, an
+    example from `open_from_ms` on is early.
 
     With `dedupe` a click counts for one impression only. Of the examples with label 0 the share `keep_negatives` is
     kept; `keep_below` is ceil(keep_negatives * 2^64), and not used where all are kept.
     """
 
     late_before_ms: int
+    open_from_ms: int
     skew_ms: int
     window_ms: int
     dedupe: bool
@@ -56,13 +58,21 @@ class LabelRule(NamedTuple):
     keep_below: np.uint64
 
 
-RuleFields = tuple[int, int, int, bool, float, np.uint64]
+RuleFields = tuple[int, int, int, int, bool, float, np.uint64]
 """The fields of a `LabelRule`, as a kernel that is called from Python takes them."""
 
 
-def label_rule(spec: JoinSpec, late_before_ms: int) -> RuleFields:
+def label_rule(spec: JoinSpec, late_before_ms: int, open_from_ms: int) -> RuleFields:
     """The rule of a tick."""
-    return late_before_ms, spec.skew_ms, spec.window_ms, spec.dedupe_ms > 0, spec.keep_negatives, spec.keep_below
+    return (
+        late_before_ms,
+        open_from_ms,
+        spec.skew_ms,
+        spec.window_ms,
+        spec.dedupe_ms > 0,
+        spec.keep_negatives,
+        spec.keep_below,
+    )
 
 
 @entry
@@ -190,6 +200,7 @@ def label_impressions(
             h = h / rule.keep_negatives
         kept[k], label[k], weight[k] = i, y, h
         k += 1
+        tally[EARLY] += times[i] >= rule.open_from_ms
         tally[FEATURES] += row_start[i + 1] - row_start[i]
     tally[EXAMPLES] += k
     return k

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import Clicks, Impressions
-from stream_learner.core.join.click_memory import DEAD, DUPLICATE, LATE, MATCHED, UNMATCHED, ClickMemory
+from stream_learner.core.join.click_memory import DEAD, DUPLICATE, EARLY, LATE, MATCHED, UNMATCHED, ClickMemory
 from stream_learner.core.join.clicks_ahead import ClicksAhead
 from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.impressions import ImpressionBuffer
@@ -37,17 +38,29 @@ class WrongResume(ValueError):
     """
 
 
+class Early(NamedTuple):
+    """So many examples, and clicks that matched nothing, went before their own time: "The clock" in docs/join.md."""
+
+    examples: int = 0
+    clicks: int = 0
+
+
+NOTHING_EARLY = Early()
+
+
 @dataclass(slots=True)
 class TickOutput:
     """The examples and counts that a cut emits.
 
-    first_click: offset of the first click not forgotten, `cut.click_cursor` if there is none.
+    first_click: offset of the first click not forgotten, `cut.click_cursor` if there is none. early: what went before
+    its own time.
     """
 
     cut: Cut
     examples: ExampleBatch
     counts: TickCounts
     first_click: int
+    early: Early = NOTHING_EARLY
 
 
 class JoinState:
@@ -144,6 +157,11 @@ class JoinState:
     def rebuilt(self) -> bool:
         """Whether all that a resumed join reads again has been added. A fresh one has nothing to read again."""
         return self._codes is None and self._impressions.position >= self._impressions.next
+
+    @property
+    def closed_ms(self) -> int:
+        """The stream time up to which windows are closed, ms."""
+        return self.next_tick * self.spec.tick_ms
 
     @property
     def ended(self) -> bool:
@@ -283,7 +301,7 @@ class JoinState:
         then; after any other error the join must be dropped.
         """
         self._check(cut)
-        impressions, outcomes = self._impressions, np.zeros(5, np.int64)
+        impressions, outcomes = self._impressions, np.zeros(EARLY + 1, np.int64)
         if not cut.closes:
             return TickOutput(
                 cut, ExampleBatch.empty(), TickCounts(clicks=self._click_counts(0, outcomes)), self._first_click()
@@ -293,7 +311,12 @@ class JoinState:
         # Step 2
         impressions.forget_before(cut.first_tick)
         emitted = impressions.emit(
-            cut.first_tick, cut.next_impression, self._clicks, scratch or ExampleScratch(), cut.labels_from_ms
+            cut.first_tick,
+            cut.last_tick,
+            cut.next_impression,
+            self._clicks,
+            scratch or ExampleScratch(),
+            cut.labels_from_ms,
         )
         # Step 3
         self._clicks.forget(self._end_of(cut.last_tick), outcomes, cut.rules)
@@ -301,7 +324,8 @@ class JoinState:
         self.labels_from_ms = max(self.labels_from_ms, cut.labels_from_ms)
         impressions.forget_before(self.next_tick)
         counts = TickCounts(emitted.counts, self._click_counts(read, outcomes))
-        return TickOutput(cut, emitted.examples, counts, self._first_click())
+        early = Early(emitted.early, int(outcomes[EARLY]))
+        return TickOutput(cut, emitted.examples, counts, self._first_click(), early)
 
     @property
     def resume_bytes(self) -> int:

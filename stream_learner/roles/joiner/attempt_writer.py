@@ -127,7 +127,9 @@ class AttemptWriter:
         before = self._appended[-1].id if self._appended else self.attempt.durable
         mark = MarkId(self.attempt.id, last_tick)
         reads_from = None if resume is None else (resume.dedupe_from, output.first_click)
-        self._appended.append(Appended(plan.clock_s(), mark, before, cut, first_tick, output.counts, reads_from))
+        self._appended.append(
+            Appended(plan.clock_s(), mark, before, cut, first_tick, output.counts, reads_from, output.early)
+        )
 
     def _resume_point(self, join: JoinState) -> ResumePoint | None:
         """A resume point, where it costs little or the last one is too old."""

@@ -110,7 +110,7 @@ class Inputs:
     too_many: the topic with more bad records than are allowed, and the error that says so; None without one. The join
     and `letters` hold these records. The caller stops with the error, reads nothing, or sets `too_many` to None and
     goes on. clock: that of this partition, None where windows close by log time alone. late_arrivals: the number of
-    impressions that came after their windows were closed.
+    impressions that came after their windows were closed, and not too late for a label.
     """
 
     def __init__(
@@ -192,9 +192,11 @@ class Inputs:
 
     def _note_clicks(self, clicks: Clicks) -> None:
         if self.clock is not None:
-            m = self._plan.clock_ms()
+            m, times_ms = self._plan.clock_ms(), clicks.time_ms[clicks.status == 0]
             arrived = m - self._clicks_end_at <= ARRIVES_WITHIN_MS
-            self.clock.note_clicks(clicks.time_ms[clicks.status == 0], m, self._plan.brokers.base, arrived=arrived)
+            self.clock.note_clicks(
+                times_ms, m, self._plan.brokers.base, arrived=arrived, closed_ms=self._join.closed_ms
+            )
 
     def _note_impressions(self, impressions: Impressions) -> None:
         if self.clock is None:
@@ -202,10 +204,11 @@ class Inputs:
         m, join = self._plan.clock_ms(), self._join
         arrived = m - self._impressions_end_at <= ARRIVES_WITHIN_MS
         times_ms = impressions.time_ms[impressions.status == 0]
-        self.clock.note_impressions(times_ms, join.impression_log_time, m, self._plan.brokers.base, arrived=arrived)
+        base, closed_ms, spec = self._plan.brokers.base, join.closed_ms, join.spec
+        self.clock.note_impressions(times_ms, join.impression_log_time, m, base, arrived=arrived, closed_ms=closed_ms)
         if arrived:
-            closed_ms = join.next_tick * join.spec.tick_ms - join.spec.window_ms
-            self.late_arrivals += int(np.count_nonzero(times_ms < closed_ms))
+            behind_ms = closed_ms - spec.window_ms - times_ms
+            self.late_arrivals += int(np.count_nonzero((behind_ms > 0) & (behind_ms <= spec.lateness_ms)))
 
     def clicks_unreadable_before(self, offset: int) -> None:
         """Clicks before this offset could not be read: no window closes until one after it is, and impressions up to

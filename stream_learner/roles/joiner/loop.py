@@ -288,8 +288,8 @@ class JoinerLoop:
         self._stuck.look(waits_s, seconds=round(max(waits_s, before_s), 1))
 
     def _warn_of_shares(self, joiner: PartitionJoiner) -> None:
-        for counts in joiner.progress.unreported:
-            self._shares.note(counts)
+        for counts, early in joiner.progress.unreported:
+            self._shares.note(counts, early)
             matched = self._orphans.note(counts)
             if matched is not None:
                 causes = likely_causes(matched, self._plan.partitions)

@@ -133,18 +133,13 @@ class PartitionState:
         self.ticks.closed(m)
         writer.append(self.join, output, found.last_tick)
         if found.cut.closes and self.guesses is not None:
-            self.guesses.note(self.closed_ms, len(output.examples))
-
-    @property
-    def closed_ms(self) -> int:
-        """The stream time up to which windows are closed."""
-        return self.join.next_tick * self.join.spec.tick_ms
+            self.guesses.note(self.join.closed_ms, len(output.examples))
 
     def count_guesses(self, m: int, base: int) -> int:
         """How many examples had to be guessed so far. m, base: as for `StreamClock`."""
         if self.guesses is None:
             return 0
-        self.guesses.look(m, base, self.closed_ms)
+        self.guesses.look(m, base, self.join.closed_ms)
         return self.guesses.total + self.inputs.late_arrivals
 
     def _read_towards(self, next_impression: int, click_cursor: int) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stream_learner.adapters.kafka import ToCommit
 from stream_learner.core.join.spec import Cut
+from stream_learner.core.join.state import NOTHING_EARLY, Early
 from stream_learner.core.log.marks import MarkId, TickCounts
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.stream_clock import Remembered
@@ -46,7 +47,7 @@ class Kept(NamedTuple):
 class Appended:
     """A mark that was appended. at_s: when, by the monotonic clock. first_tick: the first one that it closes.
     reads_from: of a resume point, the first impression and the first click that a joiner reads which begins there
-    (offsets); None for any other mark.
+    (offsets); None for any other mark. early: what went before its own time.
     """
 
     at_s: float
@@ -56,6 +57,7 @@ class Appended:
     first_tick: int
     counts: TickCounts
     reads_from: tuple[int, int] | None
+    early: Early = NOTHING_EARLY
 
     @property
     def is_resume_point(self) -> bool:
@@ -69,16 +71,16 @@ class Progress:
     last: the cut of the last durable mark. impressions: how many the durable marks have counted since the partition
     was begun. clicks_waiting: as of the last durable mark.
 
-    The others count since the last report. unreported: the counts of durable marks. append_s: how long each of these
-    took to become durable. recovery_s: how long steps 1 and 2 took. ticks: durable ones, without the long empty run
-    that a new model begins with. lost: dropped attempts, by cause.
+    The others count since the last report. unreported: the counts of durable marks, and what was early. append_s: how
+    long each of these took to become durable. recovery_s: how long steps 1 and 2 took. ticks: durable ones, without the
+    long empty run that a new model begins with. lost: dropped attempts, by cause.
     """
 
     hint: Hint | None
     reads_from: tuple[int, int] | None = None
     last: Cut | None = None
     impressions: int = 0
-    unreported: list[TickCounts] = field(default_factory=list)
+    unreported: list[tuple[TickCounts, Early]] = field(default_factory=list)
     append_s: list[float] = field(default_factory=list)
     recovery_s: list[float] = field(default_factory=list)
     clicks_waiting: int = 0
@@ -104,6 +106,6 @@ class Progress:
         self.ticks += tick.id.last_tick - tick.first_tick + 1 if tick.first_tick > 1 else 1
         self.resume_points += tick.is_resume_point
         self.reads_from = tick.reads_from or self.reads_from
-        self.unreported.append(tick.counts)
+        self.unreported.append((tick.counts, tick.early))
         self.append_s.append(now_s - tick.at_s)
         self.clicks_waiting = tick.counts.clicks.waiting

@@ -54,9 +54,11 @@ def view_of(joiner: PartitionJoiner) -> PartitionView:
 def report_partitions(metrics: Metrics, joiners: Sequence[PartitionJoiner], now_ms: int, tick_ms: int) -> None:
     """Report what has become durable in these partitions since the last call."""
     progresses = [joiner.progress for joiner in joiners]
-    unreported = [counts for progress in progresses for counts in progress.unreported]
+    unreported = [mark for progress in progresses for mark in progress.unreported]
     if unreported:
-        _report_counts(metrics, _sum(unreported))
+        _report_counts(metrics, _sum([counts for counts, _ in unreported]))
+    for place, metric in enumerate((names.JOINER_EARLY_EXAMPLES, names.JOINER_EARLY_CLICKS)):
+        metrics.inc(metric, sum(early[place] for _, early in unreported))
     metrics.inc(names.JOINER_MARKS, len(unreported))
     for metric, name in (
         (names.JOINER_TICKS, "ticks"),

@@ -219,7 +219,7 @@ class JoinerRole:
         join = self._config.join
         ends = self._until_tick is not None
         idle_after_ms = min(join.idle_after_ms, LAST_WAIT_MS) if ends else join.idle_after_ms
-        return ClockRule(join.grace_ms, join.lateness_ms, idle_after_ms) if join.close_idle else None
+        return ClockRule(join.grace_ms, join.lateness_ms, idle_after_ms, join.window_ms) if join.close_idle else None
 
     def _silence_watch(self) -> SilenceWatch | None:
         """None where the settings allow silent clicks, or where the clock closes no window in any case."""

@@ -25,12 +25,18 @@ SURE_AFTER_MS = 60_000
 @dataclass(frozen=True)
 class ClockRule:
     """grace_ms: how much later than usual an event may come. patience_ms: how long a joiner waits that knows nothing.
-    idle_after_ms: how long windows wait in a silence that is longer than usual.
+    idle_after_ms: how long windows wait in a silence that is longer than usual. window_ms, lateness_ms: of the join.
     """
 
     grace_ms: int
     lateness_ms: int
     idle_after_ms: int
+    window_ms: int
+
+    @property
+    def old_ms(self) -> int:
+        """Impressions that are so far behind what is closed are old."""
+        return min(self.window_ms, self.lateness_ms)
 
     @property
     def patience_ms(self) -> int:
@@ -149,11 +155,23 @@ class StreamClock:
         self._came = self.began
         self.impressions = Arrivals(self.rule.grace_ms)
         self.clicks = Arrivals(self.rule.grace_ms)
+        self._old: deque[bool] = deque(maxlen=MANY)
+        self._old_until = -1
 
     def note_impressions(
-        self, times_ms: NDArray[np.int64], log_time_ms: int, m: int, base: int | None, *, arrived: bool
+        self,
+        times_ms: NDArray[np.int64],
+        log_time_ms: int,
+        m: int,
+        base: int | None,
+        *,
+        arrived: bool,
+        closed_ms: int = 0,
     ) -> None:
-        """Take the times of impressions that were read; `arrived`: they came now, and are no backlog."""
+        """Take the times of impressions that were read; `arrived`: they came now, and are no backlog.
+
+        closed_ms: the stream time up to which windows are closed.
+        """
         if not len(times_ms):
             return
         self._came = m
@@ -161,12 +179,30 @@ class StreamClock:
         if kept is not None and base is not None:  # the stream went on meanwhile, as far as this
             self.remembered = kept._replace(vouched=max(kept.vouched, min(log_time_ms + kept.lag, m + base)))
         if arrived:
-            offsets = (times_ms[-MANY:] - m).tolist()
+            offsets = (self._without_old(times_ms[-MANY:], closed_ms) - m).tolist()
             self.impressions.add(offsets, m)
             self.topics.impressions.add(offsets, m)
 
-    def note_clicks(self, times_ms: NDArray[np.int64], m: int, base: int | None, *, arrived: bool) -> None:
-        """Take the times of clicks that were read."""
+    def _without_old(self, times_ms: NDArray[np.int64], closed_ms: int) -> NDArray[np.int64]:
+        """The times of impressions that count as arrivals: all of them where most of the last ones are old."""
+        old = times_ms < closed_ms - self.rule.old_ms
+        self._old.extend(old.tolist())
+        if 2 * sum(self._old) > len(self._old):
+            return times_ms
+        if old.any():
+            self._old_until = max(self._old_until, int(times_ms[old].max()) + self.rule.window_ms)
+        return times_ms[~old]
+
+    def _without_those_of_old(self, times_ms: NDArray[np.int64], m: int, closed_ms: int) -> NDArray[np.int64]:
+        """The times of clicks that count as arrivals: those that may be on old impressions do where no others come."""
+        if m - max(self.clicks.last_at, self.began) > self.rule.idle_after_ms:
+            return times_ms
+        return times_ms[(times_ms > self._old_until) | (times_ms >= closed_ms)]
+
+    def note_clicks(
+        self, times_ms: NDArray[np.int64], m: int, base: int | None, *, arrived: bool, closed_ms: int = 0
+    ) -> None:
+        """Take the times of clicks that were read; all as for impressions."""
         if not len(times_ms):
             return
         self._came = m
@@ -176,7 +212,7 @@ class StreamClock:
             self.remembered = kept._replace(clicks=max(kept.clicks, until))
         lag_offset = self._lag_offset(base)
         if arrived and lag_offset is not None:
-            offsets = (times_ms[-MANY:] - m - lag_offset).tolist()
+            offsets = (self._without_those_of_old(times_ms[-MANY:], m, closed_ms) - m - lag_offset).tolist()
             self.clicks.add(offsets, m)
             self.topics.clicks.add(offsets, m)
 

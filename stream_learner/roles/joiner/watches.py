@@ -13,6 +13,7 @@ from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import Logger
 from stream_learner.adapters.telemetry.metrics import Metrics
+from stream_learner.core.join.state import NOTHING_EARLY, Early
 from stream_learner.core.log.marks import TickCounts
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.ticks import BrokersClock
@@ -154,6 +155,8 @@ _BOUNDS = (
     _Bound("many_dead_letters", "clicks", "dead", 0.01),
     _Bound("many_late", "impressions", "late", 0.01),
     _Bound("many_late", "clicks", "late", 0.05),
+    _Bound("many_early", "impressions", "early", 0.02),
+    _Bound("many_early", "clicks", "early", 0.02),
 )
 
 
@@ -163,13 +166,16 @@ class ShareWatch:
     def __init__(self, log: Logger) -> None:
         self._watched = [(bound, Counter[str](), Episode(log, bound.event, limit=bound.limit)) for bound in _BOUNDS]
 
-    def note(self, counts: TickCounts) -> None:
-        """Take the counts of a mark."""
+    def note(self, counts: TickCounts, early: Early = NOTHING_EARLY) -> None:
+        """Take the counts of a mark, and how much of it was early."""
         impressions, clicks = counts.impressions, counts.clicks
         known = clicks.matched + clicks.duplicates + clicks.orphans + clicks.late + clicks.dead
         for bound, total, episode in self._watched:
             is_click = bound.side == "clicks"
-            found = getattr(clicks if is_click else impressions, bound.outcome)
+            if bound.outcome == "early":
+                found = early.clicks if is_click else early.examples
+            else:
+                found = getattr(clicks if is_click else impressions, bound.outcome)
             total.update(records=known if is_click else impressions.read, found=found)
             if total["records"] >= (bound.least_to_end if episode.lasts else LEAST_RECORDS):
                 share = total["found"] / total["records"]

@@ -27,6 +27,7 @@ class Emitted:
     examples: list[Row]
     impressions: Counter[str]
     clicks: Counter[str]
+    early: Counter[str]
 
 
 def run(world: World, rng: random.Random, by_clock: bool, together: bool = False) -> list[TickOutput]:
@@ -84,17 +85,18 @@ def emitted(output: TickOutput, mark: Mark) -> Emitted:
         [(mark.last_tick, *row) for row in zip(*columns, strict=True)],
         +Counter({name: getattr(i, name) for name in OUTCOMES}),
         +Counter({name: getattr(c, name) for name in (*CLICK_OUTCOMES, "waiting")}),
+        +Counter(output.early._asdict()),
     )
 
 
 def wanted(joined: Joined) -> Emitted:
     rows = [(e.tick, e.log_time_ms, e.id_hash, e.label, e.weight) for e in joined.examples]
-    return Emitted(rows, +joined.impressions, +joined.clicks)
+    return Emitted(rows, +joined.impressions, +joined.clicks, joined.early)
 
 
 def total(parts: list[Emitted]) -> Emitted:
-    """All parts together; what waits is that of the last."""
-    out = Emitted([], Counter(), Counter())
+    """All parts together, but for what was early; what waits is that of the last."""
+    out = Emitted([], Counter(), Counter(), Counter())
     for part in parts:
         out.examples += part.examples
         out.impressions += part.impressions
@@ -111,7 +113,7 @@ def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, toge
 
     Where no clock is asked, all of it follows from the two logs, without positions.
     """
-    found = 0
+    found, early = 0, Counter[str]()
     for number in range(examples):
         rng = random.Random(f"{by_clock} {together} {number}")
         world = random_world(rng) if by_clock else closed_by_log(random_world(rng), rng)
@@ -124,7 +126,8 @@ def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, toge
         if not by_clock:
             assert total(made) == wanted(join_by_log_time(impressions, clicks, world.settings)), number
         found += sum(len(part.examples) for part in made)
-    assert found > examples
+        early.update(sum((part.early for part in made), Counter()))
+    assert found > examples and min(early["examples"], early["clicks"]) > examples / 20
 
 
 def test_a_log_of_version_2_is_made_again_by_its_own_rules_and_gone_on_with() -> None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.core.join.state import NOTHING_EARLY, Early
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.roles.joiner.loop import BEHIND_S
 from stream_learner.roles.joiner.watches import ShareWatch
@@ -25,12 +26,12 @@ def clicks(matched: int = 0, **others: int) -> TickCounts:
     return TickCounts(clicks=ClickCounts(read=10_000, matched=matched, **others))
 
 
-def said(*marks: TickCounts) -> list[tuple[str, str, float]]:
+def said(*marks: TickCounts, early: Early = NOTHING_EARLY) -> list[tuple[str, str, float]]:
     """What is logged of these marks: event, input, share."""
     with capture_logs() as logged:
         watch = ShareWatch(get_logger("joiner"))
         for mark in marks:
-            watch.note(mark)
+            watch.note(mark, early)
     return [(line["event"], line["input"], line["share"]) for line in logged]
 
 
@@ -56,6 +57,13 @@ def said(*marks: TickCounts) -> list[tuple[str, str, float]]:
 def test_a_share_above_its_bound_is_said(mark: TickCounts, expected: list[tuple[str, str, float]]) -> None:
     """Of a thousand records; the bound itself is still right."""
     assert said(mark) == expected
+
+
+def test_what_is_early_is_said_from_two_in_a_hundred_on() -> None:
+    """Of the impressions, and of the clicks whose outcome is known."""
+    both = TickCounts(ImpressionCounts(read=1_000, examples=1_000), ClickCounts(read=1_000, matched=1_000))
+    assert said(both, early=Early(20, 20)) == []
+    assert said(both, early=Early(21, 22)) == [("many_early", "impressions", 0.021), ("many_early", "clicks", 0.022)]
 
 
 def test_it_is_said_once_and_its_end_too() -> None:

@@ -23,7 +23,7 @@ def test_ticks_of_a_new_attempt_go_on_at_half_pace_where_the_brokers_clock_was_s
 
 def test_what_is_not_known_of_clicks_is_not_remembered_as_no_delay() -> None:
     """Three impressions tell the lag, no click has come: until patience is over nothing closes, for nobody."""
-    rule = ClockRule(grace_ms=2, lateness_ms=50, idle_after_ms=100)
+    rule = ClockRule(grace_ms=2, lateness_ms=50, idle_after_ms=100, window_ms=30)
     clock, base = StreamClock(rule, TopicArrivals.none_yet(rule), began=0), 1000
     for m in (1, 2, 3):
         clock.note_impressions(np.array([1000 + m]), -1, m, base, arrived=True)
@@ -34,7 +34,7 @@ def test_what_is_not_known_of_clicks_is_not_remembered_as_no_delay() -> None:
     assert (remembered.lag, remembered.extra) == (0, 0)
 
 
-RULE, BASE = ClockRule(grace_ms=2, lateness_ms=50, idle_after_ms=100), 1000
+RULE, BASE = ClockRule(grace_ms=2, lateness_ms=50, idle_after_ms=100, window_ms=30), 1000
 
 
 def without_clicks(clock: StreamClock, span: range, *, waits_since: int | None = None) -> list[int | None]:
@@ -126,3 +126,24 @@ def test_what_an_earlier_version_remembered_says_nothing_of_clicks() -> None:
     assert Remembered.from_text("5,-3,900") == Remembered(5, -3, 900, -1)
     clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=40, remembered=Remembered.from_text("0,0,1018"))
     assert without_clicks(clock, range(41, 50))[-1] == BASE + 49 - RULE.grace_ms
+
+
+def test_clicks_that_may_be_on_old_impressions_end_no_silence() -> None:
+    """Live clicks are away, a replay goes on beside live impressions: its clicks count once no other has come for long.
+
+    Where all impressions are old, the stream itself is behind: then they are arrivals.
+    """
+    clock, closed_ms = silent_clock(), BASE + 40
+    stood = clock.stream_ms(40, BASE)
+    for m in range(41, 60):
+        without_clicks(clock, range(m, m + 1))
+        clock.note_impressions(np.array([closed_ms - RULE.old_ms - 1]), -1, m, BASE, arrived=True, closed_ms=closed_ms)
+        clock.note_clicks(np.array([closed_ms - 1]), m, BASE, arrived=True, closed_ms=closed_ms)
+        assert clock.stream_ms(m, BASE) == stood
+    assert clock.impressions.slow == BASE
+    clock.note_clicks(np.array([closed_ms - 1] * 3), 120, BASE, arrived=True, closed_ms=closed_ms)
+    assert clock.clicks.last_at == 120
+    clock.note_impressions(
+        np.array([closed_ms - RULE.old_ms - 1] * 16), -1, 120, BASE, arrived=True, closed_ms=closed_ms
+    )
+    assert clock.impressions.slow < BASE - 100

@@ -36,7 +36,7 @@ class _Stream:
             impression_decoder=ImpressionDecoder(EventSpec(id="id"), FeatureSpec()),
             click_decoder=ClickDecoder(EventSpec(id="id")),
             bad_share=BadShare(1.0, 1),
-            clock=ClockRule(grace_ms=2_000, lateness_ms=30_000, idle_after_ms=600_000),
+            clock=ClockRule(grace_ms=2_000, lateness_ms=30_000, idle_after_ms=600_000, window_ms=60_000),
             clock_ms=lambda: self.m,
             new_reader=lambda _settings, topic, _partition, start, name: _Reader(self, topic, start),
         )
