@@ -220,7 +220,7 @@ def test_a_beginning_without_clicks_is_not_learned_in_silence(labels: list[float
     beginning that is a small part of all, are no such beginning; nor does it matter how ticks are cut."""
     first = judged(Site(fits=1.0), WINDOW + 200)
     ticks_of(first, labels, each)
-    found = first.missing(summary(len(labels), 1_000), 3, ends=False)
+    found = first.missing(summary(len(labels), len(labels) // 5), 3, ends=False)
     assert bound(found) == ("clicks_begin_late" if is_wrong else "")
     if found is not None:
         assert found.is_wrong and "join.start" in found.message and re.search("the first 4,2.. of 6,000", found.message)
