@@ -58,7 +58,7 @@ def status(config: Config) -> Fields:
         "model": config.model,
         "log": config.examples_topic,
         "policy": config.learner.gate if found is None else found.policy,
-        "state": "held" if found is not None and found.holding is not None else "open",
+        "state": _state(found, version),
         **(_holding(config, found) if found is not None and found.holding is not None else {}),
         **_publication(config, found),
         "published": version if version >= 0 else None,
@@ -283,6 +283,15 @@ def _holding(config: Config, found: GateState) -> Fields:
         "high": held.high,
         "message": found.note,
     }
+
+
+def _state(found: GateState | None, version: int) -> str:
+    """What the gates do with the model. Nothing that holds, or may, is called open."""
+    if found is None:
+        return "not published" if version < 0 else "open"
+    if found.holding is not None:
+        return "held"
+    return "held before its publication" if found.publication is not None else "open"
 
 
 def _publication(config: Config, found: GateState | None) -> Fields:
