@@ -60,7 +60,7 @@ def delete(
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    if not found["found"]:
+    if all(row["kind"] == "transactional id" for row in found["found"]):  # brokers do not tell whether it was used
         typer.echo(f"there is nothing of {found['model']}: no topic, group, state or record with its name")
         return
     print_table([{name: row[name] for name in ("kind", "name", "state", "what")} for row in found["found"]])

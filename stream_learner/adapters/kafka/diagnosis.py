@@ -20,7 +20,7 @@ TIMEOUT_S = 2.0
 _ALERT = "tls alert"
 _ADDRESS = re.compile(r"(?:ssl|plaintext|sasl_ssl|sasl_plaintext)://([^/\s:]+|\[[^\]]+\]):(\d+)")
 _ASKS_FOR_BROKERS = struct.pack(">ihhih14sib", 29, 3, 4, 1, 14, b"stream-learner", 0, 0)
-"""A request of Kafka's protocol: its length, Metadata, version 4, its number, the client's id, no topics, create none."""
+"""A request of Kafka's protocol: its length, Metadata, version 4, its number, the client, no topics."""
 
 
 def diagnosis(options: Mapping[str, str], words: str = "") -> str:
