@@ -60,6 +60,9 @@ def delete(
 
 
 def _print(found: Mapping[str, Any]) -> None:
+    if all(row["kind"] == "transactional id" for row in found["found"]):  # brokers do not tell whether it was used
+        typer.echo(f"there is nothing of {found['model']}: no topic, group, state or record with its name")
+        return
     print_table([{name: row[name] for name in ("kind", "name", "state", "what")} for row in found["found"]])
     if found["written"]:
         typer.echo(f"{found['model']} is deleted; `stream-learner topics ensure` makes its topics anew")

@@ -81,11 +81,15 @@ def print_fields(fields: Fields, *, as_json: bool = False) -> None:
         typer.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
 
 
-def print_error(error: BaseException) -> int:
-    """Print an error on stderr: what was found, and what to do; as a log event if logs are JSON. Returns the exit
-    code."""
+def print_error(error: BaseException, *, as_json: bool = False) -> int:
+    """Print an error on stderr: what was found, and what to do; as a log event if logs are JSON, as the same fields if
+    only the answer was to be JSON. Returns the exit code."""
     if logs_as_json():
         return _log_error(error)
+    if as_json:
+        fields = _fields_of(error)
+        _print_stopped(**fields)
+        return int(fields["exit_code"])
     if isinstance(error, StreamLearnerError) and not isinstance(error, BrokenInvariant):
         typer.secho(f"error: {error.message}", err=True, fg="red")
         if isinstance(error, ConfigError) and len(error.problems) > 1:
@@ -99,16 +103,38 @@ def print_error(error: BaseException) -> int:
     return BrokenInvariant.exit_code
 
 
+def print_usage_error(error: Any) -> int:
+    """Print a wrong command line, a TyperException, as `print_error` does an error where the answer was to be JSON."""
+    _print_stopped(
+        error="UsageError",
+        message=error.format_message(),
+        action="Ask the command with --help.",
+        exit_code=error.exit_code,
+    )
+    return int(error.exit_code)
+
+
+def _print_stopped(**fields: Any) -> None:
+    typer.echo(json.dumps({"level": "error", "event": "stopped", **fields}, ensure_ascii=False), err=True)
+
+
 def _log_error(error: BaseException) -> int:
     log = get_logger("cli")
     if not isinstance(error, StreamLearnerError):
         log.error("bug", error=str(error), action=operator_action(BrokenInvariant), exc_info=error)
         return BrokenInvariant.exit_code
+    log.error("stopped", **_fields_of(error))
+    return error.exit_code
+
+
+def _fields_of(error: BaseException) -> dict[str, Any]:
+    if not isinstance(error, StreamLearnerError):
+        code = BrokenInvariant.exit_code
+        return {"error": "bug", "message": repr(error), "action": operator_action(BrokenInvariant), "exit_code": code}
     fields: dict[str, Any] = {"error": type(error).__name__, "message": error.message, "action": error.action}
     if isinstance(error, ConfigError):
         fields["problems"] = list(error.problems)
-    log.error("stopped", **fields, exit_code=error.exit_code)
-    return error.exit_code
+    return {**fields, "exit_code": error.exit_code}
 
 
 def _cell(value: Any) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from stream_learner.cli import alias_commands
 from stream_learner.cli.audit_command import audit
@@ -35,7 +36,7 @@ from stream_learner.cli.options import (
     load_for_role,
     seconds,
 )
-from stream_learner.cli.output import print_error, print_table
+from stream_learner.cli.output import print_error, print_table, print_usage_error
 from stream_learner.cli.rewind_command import rewind
 from stream_learner.cli.rights_command import rights
 from stream_learner.errors import TopicsDiffer
@@ -70,12 +71,16 @@ app.command()(rights)
 
 def run_command(words: Sequence[str]) -> None:
     """Run one command and leave with its exit code."""
+    as_json = "--json" in words
     try:
-        app(args=list(words), prog_name="stream-learner")
+        code = app(args=list(words), prog_name="stream-learner", standalone_mode=not as_json)
+        sys.exit(code if isinstance(code, int) else 0)
     except KeyboardInterrupt:
         sys.exit(130)
+    except TyperException as error:
+        sys.exit(print_usage_error(error))
     except Exception as error:  # noqa: BLE001 - every error ends here, with a message and a code
-        sys.exit(print_error(error))
+        sys.exit(print_error(error, as_json=as_json))
 
 
 @app.callback(invoke_without_command=True)

@@ -21,6 +21,7 @@ MASK = "***"
 _SHOWN_SASL_OPTIONS = frozenset(
     {"sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.method", "sasl.kerberos.service.name"}
 )
+PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _NOTHING = ("", "null", "~")
 _SECRET_WORDS = ("password", "secret", "token", "credential", ".pem", "jaas", "private", "api.key")
 
@@ -71,6 +72,18 @@ def _is_value(value: Any) -> bool:
     return isinstance(value, (str, int, float, bool, FromFile, FromEnvironment))
 
 
+def _check_address(name: str, server: str) -> None:
+    """Raise ValueError for what cannot be an address of a broker. It never says the text: there may be a password."""
+    scheme, separator, address = server.rpartition("://")
+    if "@" in address:
+        raise ValueError(
+            f"{name} is HOST:PORT,… without user and password; they go into sasl.username and sasl.password, as "
+            "{file: PATH} or {env: NAME}"
+        )
+    if separator and scheme.lower() not in PROTOCOLS:
+        raise ValueError(f"{name} is HOST:PORT,… of Kafka's own protocol, not a URL")
+
+
 class KafkaOptions(RootModel[dict[str, KafkaValue]]):
     """Options of librdkafka by name; `bootstrap.servers` must be one of them."""
 
@@ -91,6 +104,10 @@ class KafkaOptions(RootModel[dict[str, KafkaValue]]):
     def _check_brokers(cls, options: dict[str, KafkaValue]) -> dict[str, KafkaValue]:
         if not (options.get("bootstrap.servers") or options.get("metadata.broker.list")):
             raise ValueError('bootstrap.servers is missing, for example "localhost:9092"')
+        for name in ("bootstrap.servers", "metadata.broker.list"):
+            given = options.get(name)
+            for server in given.split(",") if isinstance(given, str) else ():
+                _check_address(name, server.strip())
         return options
 
     def unreadable(self) -> Iterator[str]:

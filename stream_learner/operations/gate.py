@@ -58,9 +58,9 @@ def status(config: Config) -> Fields:
         "model": config.model,
         "log": config.examples_topic,
         "policy": config.learner.gate if found is None else found.policy,
-        "state": "held" if found is not None and found.holding is not None else "open",
+        "state": _state(found, version),
         **(_holding(config, found) if found is not None and found.holding is not None else {}),
-        **_publication(config, found),
+        **_publication(config, found, version),
         "published": version if version >= 0 else None,
         "said_by": None if found is None else found.who,
         "said_at": None if found is None else moment_of(found.when_ms),
@@ -285,11 +285,20 @@ def _holding(config: Config, found: GateState) -> Fields:
     }
 
 
-def _publication(config: Config, found: GateState | None) -> Fields:
+def _state(found: GateState | None, version: int) -> str:
+    """What the gates do with the model. Nothing that holds, or may, is called open."""
+    if found is None:
+        return "not published" if version < 0 else "open"
+    if found.holding is not None:
+        return "held"
+    return "held before its publication" if found.publication is not None else "open"
+
+
+def _publication(config: Config, found: GateState | None, version: int) -> Fields:
     """Whether the model is held before its publication, since when, and why."""
     held = None if found is None else found.publication
     return {
-        "publication": "open" if held is None else "held",
+        "publication": "held" if held is not None else "not published" if found is None and version < 0 else "open",
         "publication_since_tick": None if held is None else held.tick,
         "publication_since": None if held is None else _tick_time(config, held.tick),
         "publication_bound": None if held is None else held.bound,

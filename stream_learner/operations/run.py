@@ -74,9 +74,10 @@ def _joiner(*, leave: bool = False) -> MakeRole:
 
 
 def _learner(*, standby: bool = False) -> MakeRole:
+    from stream_learner.operations.doctor.watch import TopicsLook
     from stream_learner.roles.learner.role import LearnerRole
 
-    return partial(LearnerRole, standby=standby)
+    return partial(LearnerRole, standby=standby, look=TopicsLook)
 
 
 def _on_its_log(make: MakeRole, config: Config, metrics: Metrics) -> Role:

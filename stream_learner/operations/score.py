@@ -10,19 +10,23 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
-from stream_learner.errors import ConfigError
+from stream_learner.errors import ConfigError, NotReady, StreamLearnerError
+from stream_learner.operations import gate
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.scorer.scorer import Predictions, Scorer
 
 READ_BYTES = 1 << 20
+SAY_S = 3.0
+SOME = 200
+"""So many events are looked at for fields that the model does not know."""
 UNKNOWN = (
     "No feature of these events has a weight, so their predictions are those of the bias alone. Compare the names of "
     "their fields with those of `stream-learner inspect fields`."
@@ -40,18 +44,43 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
         startup.imported()
         load_kernels(["scorer"])
         scorer = stack.enter_context(scorer_of(config))
-        scorer.wait_ready(config.scorer.ready_timeout_ms / 1000)
+        _wait(scorer, config)
         startup.over()
         scored = unknown = 0
+        some: list[bytes] = []
         for lines in _batches(source, batch):
+            some += lines[: SOME - len(some)]
             predictions = scorer.predict_many(lines)
             is_scored = predictions.status == 0
             scored += int(is_scored.sum())
             unknown += int((is_scored & (predictions.known_features == 0)).sum())
             target.writelines(_answers(predictions, with_model=config.scorer.alias is not None))
             target.flush()
+        scorer.tell_of(some)
     if unknown:
         get_logger("score").warning("events_without_known_feature", events=unknown, scored=scored, action=UNKNOWN)
+
+
+def _wait(scorer: Scorer, config: Config) -> None:
+    """Wait for the first version, and say soon why there is none. Raises as `Scorer.wait_ready` does."""
+    timeout_s = config.scorer.ready_timeout_ms / 1000
+    try:
+        scorer.wait_ready(min(SAY_S, timeout_s))
+    except NotReady:
+        if timeout_s <= SAY_S:
+            raise
+        waits = {"waits_seconds": round(timeout_s - SAY_S)}
+        get_logger("score").warning("no_version_yet", reason=_why_none(scorer, config), **waits)
+        scorer.wait_ready(timeout_s - SAY_S)
+
+
+def _why_none(scorer: Scorer, config: Config) -> str:
+    """The reason why there is no version, by its learner if it says so."""
+    with suppress(StreamLearnerError):
+        held = gate.status(config)["publication_reason"] if config.scorer.alias is None else None
+        if held is not None:
+            return f"{config.model} has published nothing yet: {held}"
+    return scorer.why_not_ready
 
 
 def scorer_of(config: Config) -> Scorer:

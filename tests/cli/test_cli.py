@@ -92,6 +92,27 @@ def test_a_wrong_command_line_ends_with_2(run: Run) -> None:
     assert "duration" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("doctor", "--jsn", "--json"), 2, "No such option: --jsn"),
+        (("gate", "skip", "--json"), 2, "--to"),
+        (("doctor", "--impressions", "a", "--json"), 10, "one topic alone"),
+        (
+            ("doctor", "--impressions", "a", "--clicks", "b", "--bootstrap", "ann:geheim@kafka:1", "--json"),
+            10,
+            "password",
+        ),
+    ],
+)
+def test_with_json_every_error_is_json(run: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
+    """One line on stderr, a wrong command line too; a password in an address is in none."""
+    ended = run(*arguments)
+    found = json.loads(ended.err)
+    assert (ended.code, ended.out, found["exit_code"], found["event"]) == (code, "", code, "stopped")
+    assert words in json.dumps(found) and found["action"] and "geheim" not in ended.err
+
+
 def test_a_configuration_that_can_work_is_ok(run: Run) -> None:
     """config check says ok and ends with 0."""
     assert run("config", "check", "-c", MINIMAL) == Ended(0, "ok\n", "")

@@ -115,7 +115,11 @@ def test_a_model_that_is_held_before_its_publication_is_shown(world: World) -> N
     state = GateState(config.model, config.examples_topic, "hold", None, (), "learner@pod", 1, publication=withheld)
     ControlTopic(world.settings, config.control_topic).write(state)
     found = run(world, "status").json
-    assert (found["state"], found["publication"], found["published"]) == ("open", "held", VERSION)
+    assert (found["state"], found["publication"], found["published"]) == (
+        "held before its publication",
+        "held",
+        VERSION,
+    )
     assert (found["publication_since_tick"], found["publication_bound"]) == (HELD, "change")
     text = run(world, "status", as_json=False).out
     assert withheld.reason in text and found["publication_since"] in text

@@ -507,3 +507,26 @@ def test_the_schema_knows_which_settings_an_optimizer_has(optimizer: dict[str, o
     schema = Config.model_json_schema()
     validator = Draft202012Validator({"$ref": "#/$defs/Optimizer", "$defs": schema["$defs"]})
     assert validator.is_valid(optimizer) is fits
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ("http://kafka:9092", "not a URL"),
+        ("a:9092,https://b:9093", "not a URL"),
+        ("ann:geheim@kafka:9092", "without user and password"),
+        ("SASL_SSL://ann:geheim@kafka:9092", "without user and password"),
+    ],
+)
+def test_addresses_that_are_none_are_refused_without_their_text(servers: str, words: str) -> None:
+    """There may be a password in it."""
+    with pytest.raises(ConfigError) as found:
+        load_config(None, overrides=[*LEAST, f"kafka.bootstrap.servers={servers}"])
+    assert words in str(found.value) and "geheim" not in str(found.value) and len(found.value.problems) == 1
+
+
+@pytest.mark.parametrize("servers", ["a:9092, b:9093", "PLAINTEXT://a:9092", "[::1]:9092", "kafka"])
+def test_addresses_as_librdkafka_takes_them(servers: str) -> None:
+    """A protocol of Kafka may stand before one."""
+    config = load_config(None, overrides=[*LEAST, f"kafka.bootstrap.servers={servers}"])
+    assert config.kafka_options()["bootstrap.servers"] == servers

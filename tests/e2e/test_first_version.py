@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 
 from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.operations import gate
+from stream_learner.operations.doctor.watch import TopicsLook
+from stream_learner.roles.learner.role import LearnerRole
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
-from tests.scenarios import Scenario, scenario
+from tests.scenarios import Message, Scenario, scenario
 
 FIRST = {"examples": 100, "positives": 5, "matched": 0.5}
 
@@ -60,3 +64,36 @@ def test_clicks_in_other_partitions_are_told_and_nothing_is_published(make_site:
         gate.accept_publication(site.config, "it is meant", "ann@host")
         wait_until(lambda: version_of(site) is not None, "a version")
         wait_until(lambda: learner.why_not_ready == "", "nothing is held")
+
+
+def id_of(one: Message) -> str | None:
+    """The id of an event, None where it is none."""
+    try:
+        return str(json.loads(one.value or b"")["id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def leaking(fits: Scenario) -> Scenario:
+    """The same impressions, each with a field that says whether it has a click."""
+    clicked = {id_of(one) for part in fits.clicks for one in part} - {None}
+
+    def told(one: Message) -> Message:
+        landed = json.dumps(id_of(one) in clicked).encode()
+        return one if id_of(one) is None else one._replace(value=one.value[:-1] + b', "landed": %s}' % landed)
+
+    return replace(fits, impressions=[[told(one) for one in part] for part in fits.impressions])
+
+
+def test_what_doctor_stops_is_not_published(make_site: MakeSite) -> None:
+    """Examples, positives and matches are enough, and a field of the impressions is the label: `run` looks, too."""
+    site = made(make_site, leaking(scenario("traffic")))
+    joiner, learner = site.joiner(), LearnerRole(site.config, Metrics(site.model), look=TopicsLook)
+    with running(joiner, learner):
+        wait_until(lambda: site.closed() and site.folded(learner), "all is folded")
+        wait_until(lambda: gate.status(site.config)["publication_bound"] == "topics", "the look is over")
+        assert "`landed` tells the impressions with a click" in learner.why_not_ready
+        assert "features.exclude: [landed]" in learner.why_not_ready
+        assert version_of(site) is None
+        gate.accept_publication(site.config, "it is known before", "ann@host")
+        wait_until(lambda: version_of(site) is not None, "a version")

@@ -36,7 +36,13 @@ SPARE = tuple(f"user-{number}" for number in range(28))
 """Users of SASL/PLAIN only, for things that each lack another right at the same time."""
 LIMITED = "limited"
 """One more, for whoever has a quota."""
-LISTENERS = {"TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "ELSEWHERE": "SSL", "EXPIRED": "SSL"}
+LISTENERS = {"OPEN": "SASL_PLAINTEXT"} | {
+    "TLS": "SSL",
+    "MUTUAL": "SSL",
+    "SASL": "SASL_SSL",
+    "ELSEWHERE": "SSL",
+    "EXPIRED": "SSL",
+}
 QUOTA_WINDOW_S = 1
 """Over how many seconds brokers add up what counts against a quota, so that tests need not send much to meet one."""
 OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"

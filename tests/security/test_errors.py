@@ -79,6 +79,10 @@ UNREACHABLE: dict[str, tuple[Callable[[Secured], Options], list[str]]] = {
         lambda s: of_listener(s, "TLS", "PLAINTEXT"),
         ["does not speak TLS, and kafka.security.protocol asks for it"],
     ),
+    "a plain client on a port that wants SASL": (
+        lambda s: {"bootstrap.servers": s.broker.address("OPEN")},
+        ["wants SASL: kafka.security.protocol sasl_plaintext"],
+    ),
     "a client without SASL where it is wanted": (lambda s: of_listener(s, "TLS", "SASL"), ["may want SASL"]),
     "a provider of tokens that is not there": (
         lambda s: s.options("OAUTHBEARER", "joiner", **{"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/"}),
@@ -104,6 +108,15 @@ def asked(options: Options, timeout_s: float) -> object:
         return Admin(KafkaSettings(options), request_timeout_s=timeout_s).describe(["topic"])
     except StreamLearnerError as error:
         return error
+
+
+@pytest.mark.parametrize("listener", ["TLS", "OPEN"])
+def test_a_listener_that_wants_more_is_told_long_before_the_time_out(listener: str, secured: Secured) -> None:
+    """Nothing will mend it, so a command does not wait."""
+    settings = KafkaSettings({"bootstrap.servers": secured.broker.address(listener)})
+    found = [str(asked({"bootstrap.servers": settings.bootstrap}, 10 * patience())), settings.why_not_understood()]
+    assert all("speaks TLS" in one or "wants SASL" in one for one in found), found
+    assert KafkaSettings({"bootstrap.servers": secured.broker.bootstrap}).why_not_understood() == ""
 
 
 def assert_says(answer: object, kind: type[StreamLearnerError], words: list[str]) -> None:

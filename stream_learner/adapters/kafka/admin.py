@@ -161,7 +161,7 @@ class Admin:
     def _cluster_id(self) -> str:
         """Ask until a broker answers or the time is up. Refused credentials are raised at once.
 
-        The time is up after `REFUSED_S` if nobody listens at any of the addresses.
+        The time is up after `REFUSED_S` if nobody listens at any of the addresses, or the first one wants TLS or SASL.
         """
         began_s = time.monotonic()
         while True:
@@ -175,7 +175,7 @@ class Admin:
                 if not isinstance(found, BrokerUnreachable):
                     raise found from error
                 waited_s = time.monotonic() - began_s
-                if waited_s > self._timeout_s or (waited_s > REFUSED_S and self._settings.why_nobody_listens()):
+                if waited_s > self._timeout_s or (waited_s > REFUSED_S and self._settings.why_not_understood()):
                     raise self._unreachable(found) from error
 
     def _unreachable(self, found: BrokerUnreachable) -> StreamLearnerError:

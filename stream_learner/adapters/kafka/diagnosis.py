@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +19,8 @@ from stream_learner.adapters.kafka.credentials import subject_of
 TIMEOUT_S = 2.0
 _ALERT = "tls alert"
 _ADDRESS = re.compile(r"(?:ssl|plaintext|sasl_ssl|sasl_plaintext)://([^/\s:]+|\[[^\]]+\]):(\d+)")
+_ASKS_FOR_BROKERS = struct.pack(">ihhih14sib", 29, 3, 4, 1, 14, b"stream-learner", 0, 0)
+"""A request of Kafka's protocol: its length, Metadata, version 4, its number, the client, no topics."""
 
 
 def diagnosis(options: Mapping[str, str], words: str = "") -> str:
@@ -28,13 +31,23 @@ def diagnosis(options: Mapping[str, str], words: str = "") -> str:
     """
     if _ALERT in words:
         return _about_certificate(options)
+    found = why_not_understood(options, words)
+    address = _address(options, words)
+    if not found and address is not None and options.get("security.protocol", "").lower() == "ssl":
+        found = (
+            f"{_text(address)} speaks TLS; it may want SASL (kafka.security.protocol sasl_ssl), or a client certificate"
+        )
+    return found
+
+
+def why_not_understood(options: Mapping[str, str], words: str = "") -> str:
+    """Say what is wrong for certain, as `diagnosis` does: no waiting will mend it. "" if nothing is."""
     if not words and (refusals := why_nobody_listens(options)):
         return refusals
-    address = _address(options, words)
+    address, protocol = _address(options, words), options.get("security.protocol", "plaintext").lower()
     if address is None:
         return ""
-    secured = "ssl" in options.get("security.protocol", "plaintext").lower()
-    return _with_tls(address, options) if secured else _without_tls(address)
+    return _with_tls(address, options) if "ssl" in protocol else _without_tls(address, wants_sasl="sasl" in protocol)
 
 
 def why_nobody_listens(options: Mapping[str, str]) -> str:
@@ -90,11 +103,16 @@ def _parsed(server: str) -> tuple[str, int] | None:
     return (host, int(port)) if host and port.isdigit() else None
 
 
-def _without_tls(address: tuple[str, int]) -> str:
+def _without_tls(address: tuple[str, int], *, wants_sasl: bool) -> str:
     try:
         _handshake(address, _trusting())
     except (OSError, ValueError):
-        return ""
+        if wants_sasl or not _hangs_up(address):
+            return ""
+        return (
+            f"{_text(address)} wants SASL: kafka.security.protocol sasl_plaintext, with kafka.sasl.mechanism, "
+            "kafka.sasl.username and kafka.sasl.password, or those of another mechanism"
+        )
     return f"{_text(address)} speaks TLS, and kafka.security.protocol does not ask for it (ssl or sasl_ssl)"
 
 
@@ -111,11 +129,19 @@ def _with_tls(address: tuple[str, int], options: Mapping[str, str]) -> str:
         return _not_tls(address)
     except (OSError, ValueError):
         return ""
-    if options.get("security.protocol", "").lower() == "ssl":
-        return (
-            f"{_text(address)} speaks TLS; it may want SASL (kafka.security.protocol sasl_ssl), or a client certificate"
-        )
     return ""
+
+
+def _hangs_up(address: tuple[str, int]) -> bool:
+    """Whether a listener ends the connection when it is asked for the brokers, as one does that wants SASL first."""
+    try:
+        with socket.create_connection(address, TIMEOUT_S) as connection:
+            connection.sendall(_ASKS_FOR_BROKERS)
+            return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def _not_tls(address: tuple[str, int]) -> str:

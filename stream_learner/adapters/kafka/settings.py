@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from stream_learner.adapters.kafka.clients import log, require_room
 from stream_learner.adapters.kafka.credentials import Credentials, subject_of, text_of
-from stream_learner.adapters.kafka.diagnosis import diagnosis, why_nobody_listens
+from stream_learner.adapters.kafka.diagnosis import diagnosis, why_not_understood
 from stream_learner.adapters.kafka.faults import Operation
 from stream_learner.adapters.kafka.properties import (
     ALIASES,
@@ -98,9 +98,9 @@ class KafkaSettings:
         """The reason why brokers and client do not understand each other, "" if unknown. May take some seconds."""
         return diagnosis(self._properties, words)
 
-    def why_nobody_listens(self) -> str:
-        """The reason why no address of `bootstrap.servers` can be a broker now, "" if one may be."""
-        return why_nobody_listens(self._properties)
+    def why_not_understood(self) -> str:
+        """The reason why no address of `bootstrap.servers` can be a broker for these settings, "" if one may be."""
+        return why_not_understood(self._properties)
 
     def with_group(self, group: str) -> KafkaSettings:
         """A copy of these settings for another consumer group."""

@@ -5,8 +5,14 @@ apart. Then clicks do not find their impressions, and what is learned is that ha
 
     examples, positives   of all that was learned
     matched               the share of the last clicks that found their impression
+    unique                the impressions whose id came before, for each one whose id did not: of the last ones
+    clicks_begin_late     the examples before the first positive, where chance does not explain so many
+    features              the features of all examples
     entropy               the normalized entropy of the last predictions, from the last half to three quarters of all
                           examples: 1 is what a constant has
+
+Clicks that were collected later than impressions leave a beginning without a positive. If k positives were spread
+evenly over n examples, the first b of which have none, that would have the probability (1 - b / n)^k.
 
 The share of matched clicks is found twice, from the counts of marks. Early: a click is *settled* when windows are
 closed a window (and `skew`) beyond what was closed when it was read: an impression that it belongs to has been emitted
@@ -18,11 +24,15 @@ A model that has been published loses the right to it when its share falls below
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from stream_learner.core.gate.publication import Sums
+from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import Mark
 
 SETTLED: Final = 20
@@ -31,6 +41,18 @@ MEMORY: Final = 2_000
 """The counts are halved when they pass this, so that they are about the last clicks."""
 STEPS: Final = 64
 """Of each partition at most so many spans of clicks are waiting to be settled."""
+REPEATED: Final = 0.5
+"""More impressions than this, for each new one, whose id came before: an id that is not one, or events that are sent
+twice."""
+CHANCE: Final = 1e-9
+"""Less likely than this, no positive at the beginning is not chance."""
+LITTLE: Final = 0.05
+"""A beginning without positives that is a smaller part of all examples hardly matters any more."""
+NOISE_NATS: Final = 20.0
+"""So much more loss than a constant has, over all of the last predictions, may be chance: where both are as good, twice
+the difference is distributed as a chi-square of few degrees of freedom."""
+ENOUGH_TIMES: Final = 10
+"""A model within chance of a constant after so many times the examples that are needed is published: it is as good."""
 SEEN_AT: Final = 500
 """The sums are noted for the first time at so many examples, and then at twice as many each time."""
 
@@ -130,31 +152,91 @@ class FirstVersion:
         """The sums at two numbers of examples: the last one noted, and the one before."""
         self._shown = 0.0
         """The largest share of matched clicks with which the model was published."""
+        self._new = self._repeated = 0
+        """The last impressions: those with a new id, and those with one that came before."""
+        self._before = self._since = self._positives = 0
+        """Examples before the first positive, those since, and how many of these are positive."""
 
     def count(self, mark: Mark) -> None:
         """Take in the next accepted mark of its partition."""
         self._matches.count(mark)
+        counts = mark.counts.impressions
+        self._new += counts.examples + counts.sampled_out
+        self._repeated += counts.duplicates
+        while self._new + self._repeated > MEMORY:
+            self._new, self._repeated = self._new // 2, self._repeated // 2
+
+    def learn(self, records: Sequence[ExampleRecord]) -> None:
+        """Take in the examples of the next tick."""
+        if self._positives and self._before <= LITTLE * (self._before + self._since):
+            return
+        labels = np.concatenate([record.label for record in records])
+        positives = int(np.count_nonzero(labels))
+        if positives and not self._positives:
+            in_time = labels[np.argsort(np.concatenate([record.log_time_ms for record in records]), kind="stable")]
+            self._before += int(np.argmax(in_time > 0))
+            self._since += len(labels) - int(np.argmax(in_time > 0))
+        elif self._positives:
+            self._since += len(labels)
+        else:
+            self._before += len(labels)
+        self._positives += positives
 
     def note(self, examples: int, sums: Sums) -> None:
         """Take in the sums over all examples so far."""
         if examples >= max(SEEN_AT, 2 * self._seen[-1][0]):
             self._seen = [self._seen[-1], (examples, sums)]
 
-    def missing(self, summary: Mapping[str, Any], *, ends: bool) -> Unearned | None:
+    @property
+    def asks(self) -> bool:
+        """Whether anything is needed."""
+        return self._needed.examples > 0
+
+    def missing(self, summary: Mapping[str, Any], features: int, *, ends: bool) -> Unearned | None:
         """What a model lacks that was never published, None for nothing.
 
-        summary: of all examples (`Progress.summary`). ends: whether no more examples will come; then their number is
-        enough, and what cannot be told by so few is not asked.
+        summary: of all examples (`Progress.summary`). features: of all examples. ends: whether no more examples will
+        come; then their number is enough, and what cannot be told by so few is not asked.
         """
-        if self._needed.examples == 0:
+        if not self.asks:
             return None
-        unmatched = self._unmatched(self._needed.matched)
-        if unmatched is not None:
-            return unmatched
+        wrong = self._unmatched(self._needed.matched) or self._not_unique() or self._clicks_begin_late()
+        if wrong is not None:
+            return wrong
         lacking = self._too_few(summary)
+        if features == 0 and summary["examples"] and (lacking is None or lacking.bound != "examples" or ends):
+            words = f"none of its {summary['examples']:,} examples has a feature: see features.include and exclude"
+            return Unearned("features", 0, 1, words, is_wrong=True)
         if lacking is None:
-            return self._as_a_constant(summary)
+            return self._as_a_constant(summary, ends=ends)
         return None if ends else lacking
+
+    def _not_unique(self) -> Unearned | None:
+        """More repeats of ids than new ones explain; asked where there are as many as need be learned."""
+        if self._new + self._repeated < min(self._needed.examples, MEMORY // 2):
+            return None
+        found = self._repeated / max(self._new, 1)
+        if found <= REPEATED:
+            return None
+        words = (
+            f"{self._repeated:,} of the last {self._new + self._repeated:,} impressions have the id of an earlier one: "
+            "input.impressions.id is not unique, or each event is sent several times"
+        )
+        return Unearned("unique", found, REPEATED, words, is_wrong=True)
+
+    def _clicks_begin_late(self) -> Unearned | None:
+        """Whether clicks were collected later than impressions, so that the first examples are negatives by that."""
+        before, examples = self._before, self._before + self._since
+        if self._positives == 0 or before <= LITTLE * examples:
+            return None
+        if self._positives * math.log(self._since / examples) > math.log(CHANCE):
+            return None
+        words = (
+            f"the first {before:,} of {examples:,} examples have no click, of the {self._since:,} after them "
+            f"{self._positives:,} have: the clicks begin later than the impressions. Begin again where the clicks "
+            "begin: `stream-learner delete --write`, then join.start: a moment"
+        )
+        return Unearned("clicks_begin_late", before / examples, LITTLE, words, is_wrong=True)
 
     def _too_few(self, summary: Mapping[str, Any]) -> Unearned | None:
         """What there is too little of to tell anything."""
@@ -181,19 +263,24 @@ class FirstVersion:
         )
         return Unearned("matched", share, least, words, is_wrong=True)
 
-    def _as_a_constant(self, summary: Mapping[str, Any]) -> Unearned | None:
+    def _as_a_constant(self, summary: Mapping[str, Any], *, ends: bool) -> Unearned | None:
         since, then = self._seen[0]
         last = Sums.of(summary).minus(then)
         if summary["log_loss"] is None or not 0.0 < last.label < last.importance:
             return None
-        found = last.normalized_entropy
-        if found < 1.0:
+        found, enough = last.normalized_entropy, ENOUGH_TIMES * self._needed.examples
+        may_be_chance = last.loss * (1 - 1 / found) <= NOISE_NATS
+        if found < 1.0 or (may_be_chance and (ends or summary["examples"] >= enough)):
             return None
         words = (
             f"the normalized entropy of its last {summary['examples'] - since:,} predictions is {found:.3f}; a "
             "constant has 1"
         )
-        return Unearned("entropy", found, 1.0, words, is_wrong=True)
+        if may_be_chance:
+            words += (
+                f". So little more may be chance: it has learned {summary['examples']:,} of up to {enough:,} examples"
+            )
+        return Unearned("entropy", found, 1.0, words, is_wrong=not may_be_chance)
 
     def published(self) -> None:
         """Note that the model is published: its share of matched clicks is what it has shown."""
@@ -209,6 +296,7 @@ class FirstVersion:
             "matches": self._matches.state(),
             "seen": [[examples, list(sums)] for examples, sums in self._seen],
             "shown": self._shown,
+            "counts": [self._new, self._repeated, self._before, self._since, self._positives],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -216,5 +304,7 @@ class FirstVersion:
         seen = [(int(examples), Sums(*map(float, sums))) for examples, sums in state["seen"]]
         if not 1 <= len(seen) <= 2:
             raise ValueError(f"the sums at {len(seen)} numbers of examples")
+        counts = map(int, state.get("counts", [0] * 5))  # not in checkpoints of earlier versions
         self._matches.restore(state["matches"])
+        self._new, self._repeated, self._before, self._since, self._positives = counts
         self._seen, self._shown = seen, float(state["shown"])

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from stream_learner.config.values import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration_ms
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.operations.doctor.events import Side
-from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, percent, quantile
+from stream_learner.operations.doctor.findings import ENOUGH, LOST_STOPS, WORTH_A_WORD, Finding, percent, quantile
 from stream_learner.operations.doctor.ids import Pair
 from stream_learner.operations.doctor.times import Clock, span, zone_of
 from stream_learner.wording import count_of
 
-COVERED_STOPS, COVERED_WARNS = 0.5, 0.95
+COVERED_WARNS = 0.95
 LEAST_GAP_MS = 10 * MINUTE_MS
 """Clocks that are closer are told by the delays that they make."""
 ROUND_MS = (
@@ -71,7 +71,7 @@ def check_clocks(
     seen = f"{', and '.join(each)}: so clicks come {span(quantile([*delays], 0.5))} after their impressions"
     means = f"a click counts for an impression by their times, and so {percent(outside)} of them do not count"
     change = f"the clock or the zone of the producer of {wrong}{zone_of(gap_ms)}; not join.window"
-    yield Finding("stops" if outside > COVERED_STOPS else "warns", "clocks_differ", seen, means, change)
+    yield Finding("stops" if outside > LOST_STOPS else "warns", "clocks_differ", seen, means, change)
 
 
 def in_words(delays: Sequence[float]) -> str:
@@ -79,6 +79,39 @@ def in_words(delays: Sequence[float]) -> str:
     named = ((0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"))
     quantiles = ", ".join(f"{name} {span(quantile([*delays], share))}" for share, name in named)
     return f"delays of {count_of(len(delays), 'click')}: {quantiles}"
+
+
+def check_some_clocks(
+    pairs: Iterable[Pair], topics: tuple[str, str], clocks: tuple[Clock, Clock], spec: JoinSpec
+) -> Iterable[Finding]:
+    """Clicks that are outside of their window by their times and within by their records, with times that are all as
+    far from those of other events: a producer, of some, has a wrong clock. topics: the names of both.
+    """
+    lags: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for pair in pairs:
+        lag = clocks[0].lag_of(pair.impression), clocks[1].lag_of(pair.click)
+        if lag[0] is not None and lag[1] is not None:
+            by_records = pair.click.record.time_ms - pair.impression.record.time_ms
+            spans = by_records + lag[0] - lag[1], by_records
+            of_times, of_records = (-spec.skew_ms <= span <= spec.window_ms for span in spans)
+            lags[of_records and not of_times].append((lag[0], lag[1]))
+    wrong, known = lags[True], len(lags[True]) + len(lags[False])
+    share = len(wrong) / max(known, 1)
+    if min(map(len, lags.values())) < ENOUGH or share <= WORTH_A_WORD:
+        return
+    of_sides = (zip(*of, strict=True) for of in (wrong, lags[False]))
+    for topic, clock, of_wrong, of_right in zip(topics, clocks, *of_sides, strict=True):
+        low, median, high = (quantile(sorted(of_wrong), q) for q in (0.05, 0.5, 0.95))
+        lag_ms = median - quantile(sorted(of_right), 0.5)
+        if abs(lag_ms) < 10 * (high - low):
+            continue
+        seen = f"by their times {percent(share)} of {count_of(known, 'click')} are not within join.window of their "
+        seen += f"impressions, by their records they are; there the `{clock.path or 'timestamp'}` of {topic} lies "
+        seen += f"{span(lag_ms)} further before its record's timestamp than in the others"
+        means = f"a click counts for an impression by their times: {percent(share)} of the positives are lost"
+        change = f"the clock or the zone of a producer of {topic}{zone_of(lag_ms)}; not join.window"
+        yield Finding("stops" if share > LOST_STOPS else "warns", "clocks_differ", seen, means, change)
+        return
 
 
 def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
@@ -94,13 +127,13 @@ def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
         seen = f"{percent(early)} of the clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
         means = "they do not count: the clocks of the two producers disagree, or one writes another zone"
         change = f"the clock or the zone of a producer; if they cannot agree, join.skew: {needed}"
-        yield Finding("stops" if early > COVERED_STOPS else "warns", "clocks_differ", seen, means, change)
+        yield Finding("stops" if early > LOST_STOPS else "warns", "clocks_differ", seen, means, change)
     if late > 1 - COVERED_WARNS:
         window = format_duration_ms(spec.window_ms)
         seen = f"join.window ({window}) covers {percent(1 - late)} of the clicks; {quantiles}"
         means = "a click after its window is an orphan, and its impression a negative"
         change = f"join.window: {_written(p99)} (99 %), or {_written(p95)} (95 %)"
-        yield Finding("stops" if late > COVERED_STOPS else "warns", "window", seen, means, change)
+        yield Finding("stops" if late > LOST_STOPS else "warns", "window", seen, means, change)
 
 
 def lateness_ms(times: Sequence[int], agree: int) -> list[int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -20,27 +21,50 @@ from stream_learner.wording import count_of
 Name = Literal["impressions", "clicks"]
 OBJECT = "JSON objects"
 NULL, FRAMED, NO_OBJECT, TEXT, BINARY = "null", "framed by a schema registry", "other JSON", "text", "binary"
-BEYOND = "JSON with a number beyond float64"
+BEYOND, NAN = "JSON with a number beyond float64", "JSON but for NaN or Infinity"
+PACKED, WIDE, MARKED = "compressed by their producer (gzip or zstd)", "text in UTF-16", "text after a byte order mark"
 _WORDS = {NULL: "null", FRAMED: "framed", NO_OBJECT: "no_object", TEXT: "text", BINARY: "binary", BEYOND: "beyond"}
+_WORDS |= {NAN: "nan", PACKED: "packed", WIDE: "utf16", MARKED: "marked"}
+_BEGINNINGS = {
+    b"\x1f\x8b": PACKED,
+    b"\x28\xb5\x2f\xfd": PACKED,
+    b"\xff\xfe": WIDE,
+    b"\xfe\xff": WIDE,
+    b"\xef\xbb\xbf": MARKED,
+}
+"""The first bytes of a value that tell what it is."""
 _MEANS = {
     NULL: "a null value has no event; it is a delete marker of a compacted topic",
     FRAMED: "the producers use a schema registry's serializer (Avro, Protobuf, JSON Schema); only plain JSON is read",
     BEYOND: "a number as 1e400 has no value here, nor in most programs, and its event is a dead letter",
+    NAN: "NaN and Infinity are no JSON, though Python's json writes them, and their event is a dead letter",
+    PACKED: "values that are compressed one by one are not read; compression of Kafka itself is",
+    WIDE: "JSON is read in UTF-8 only",
+    MARKED: "the three bytes EF BB BF before the JSON are no part of it, and the event is a dead letter",
 }
 _CHANGE = {
+    NAN: "the producer: null in place of NaN (json.dumps(…, allow_nan=False) finds them)",
+    PACKED: "the producer: send plain JSON, with compression.type: zstd of the Kafka client",
+    WIDE: "the producer: encode as UTF-8",
+    MARKED: "the producer: encode as UTF-8 without a byte order mark (utf-8, not utf-8-sig)",
     NULL: "nothing in the configuration: stop the producer of nulls, or raise join.max_bad_share",
     FRAMED: "nothing in the configuration: write plain JSON to a topic of its own, as a connector's JsonConverter does",
 }
+LONGEST_NAME = 1_000
+"""The longest name of a field that a configuration may have."""
 SOME = 2_000
 """So many events tell what a field is, how records are keyed, and what the joiner would refuse."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """fields: the first value of each path, names joined as in the configuration; no objects and lists."""
+    """fields: the first value of each path, names joined as in the configuration; no objects and lists. more: the
+    further values of paths that have several, as elements of lists do.
+    """
 
     record: Record
     fields: Mapping[str, Any]
+    more: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,6 +76,8 @@ class Side:
     forms: Counter[str]
     blocks: tuple[Mapping[int, list[Event]], ...]
     examples: Mapping[str, Record]
+    firsts: Sequence[Event] = ()
+    """Those at the beginning of the topic, where they are not among the others."""
 
     @cached_property
     def events(self) -> list[Event]:
@@ -72,42 +98,67 @@ def side_of(name: Name, sample: TopicSample) -> Side:
     """Parse a sample."""
     forms: Counter[str] = Counter()
     examples: dict[str, Record] = {}
-    blocks = []
-    for block in sample.blocks:
-        parsed: dict[int, list[Event]] = {}
-        for partition, records in block.items():
-            parsed[partition] = []
-            for record in records:
-                form, event = _parsed(record.value)
-                forms[form] += 1
-                examples.setdefault(form, record)
-                if event is not None:
-                    parsed[partition].append(Event(record, event))
-        blocks.append(parsed)
-    return Side(name, sample, forms, tuple(blocks), examples)
+
+    def parsed(records: Iterable[Record]) -> Iterator[Event]:
+        for record in records:
+            form, event = _parsed(record.value)
+            forms[form] += 1
+            examples.setdefault(form, record)
+            if event is not None:
+                yield Event(record, *event)
+
+    blocks = tuple({partition: [*parsed(records)] for partition, records in block.items()} for block in sample.blocks)
+    of_sample = forms.copy()
+    firsts = [event for records in sample.firsts.values() for event in parsed(records)]
+    return Side(name, sample, of_sample, blocks, examples, firsts)
 
 
-def _parsed(value: bytes | None) -> tuple[str, dict[str, Any] | None]:
-    """The form of a value, and the fields of an object.
+def _parsed(value: bytes | None) -> tuple[str, tuple[dict[str, Any], dict[str, list[Any]]] | None]:
+    """The form of a value, and the fields of an object as in `Event`.
 
     >>> _parsed(b'{"a": {"b": [1, 2]}}'), _parsed(b"\\0\\0\\0\\0\\7\\2a")[0], _parsed(b"[1]")[0], _parsed(b"a=1")[0]
-    (('JSON objects', {'a.b': 1}), 'framed by a schema registry', 'other JSON', 'text')
+    (('JSON objects', ({'a.b': 1}, {'a.b': [2]})), 'framed by a schema registry', 'other JSON', 'text')
     """
     if value is None:
         return NULL, None
-    if len(value) > 5 and value[0] == 0:
+    if len(value) > 5 and value[0] == 0 and value[1:3] != b"{\0":
         return FRAMED, None
     try:
         found = orjson.loads(value)
     except (ValueError, RecursionError):
-        return (BEYOND if beyond_float64(value) else TEXT if _is_text(value) else BINARY), None
+        return _other_form(value), None
     if not isinstance(found, dict):
         return NO_OBJECT, None
     fields: dict[str, Any] = {}
+    more: dict[str, list[Any]] = {}
     for name, inner in walk(found, lambda name: True):
-        if not isinstance(inner, (dict, list)):
-            fields.setdefault(name, inner)
-    return OBJECT, fields
+        if isinstance(inner, (dict, list)):
+            continue
+        if name in fields:
+            more.setdefault(name, []).append(inner)
+        else:
+            fields[name] = inner
+    return OBJECT, (fields, more)
+
+
+def _other_form(value: bytes) -> str:
+    """What a value is that is no JSON.
+
+    >>> _other_form(b'{"p": NaN}'), _other_form('{"a": 1}'.encode("utf-16-le")), _other_form(b"\\x1f\\x8b")[:10]
+    ('JSON but for NaN or Infinity', 'text in UTF-16', 'compressed')
+    """
+    if beyond_float64(value):
+        return BEYOND
+    known = next((form for begin, form in _BEGINNINGS.items() if value.startswith(begin)), None)
+    if known is not None:
+        return known
+    if b"\0" in value[:4] and _is_text(value.replace(b"\0", b"")):
+        return WIDE
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return TEXT if _is_text(value) else BINARY
+    return NAN
 
 
 def _is_text(value: bytes) -> bool:
@@ -161,6 +212,16 @@ def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]
 def values_of(events: Iterable[Event], path: str) -> list[Any]:
     """The values of a field that are there and not null."""
     return [value for event in events if (value := event.fields.get(path)) is not None]
+
+
+def some_paths(paths: Iterable[str]) -> str:
+    """The first of some paths, for a message."""
+    return ", ".join(f"`{path}`" for path in [*paths][:12])
+
+
+def can_be_named(path: str) -> bool:
+    """Whether a configuration can name a field: an event may have one without a name."""
+    return 0 < len(path) <= LONGEST_NAME
 
 
 def paths_of(events: Iterable[Event]) -> Counter[str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
+from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
-from stream_learner.operations.doctor.events import Side, paths_of, values_of
-from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, quantile, shown
-from stream_learner.operations.doctor.ids import UNIQUE, Pair
+from stream_learner.operations.doctor.events import Side, paths_of, some_paths, values_of
+from stream_learner.operations.doctor.findings import Finding, quantile, shown
+from stream_learner.operations.doctor.ids import UNIQUE
+from stream_learner.operations.doctor.leaks import Leak
 from stream_learner.operations.doctor.times import Clock
 
 LARGE = 10.0
@@ -19,7 +22,6 @@ FEW = 1_000
 LEAST_UNIQUE = 100
 SCALE_FREE = ("normalized", "vw", "pistol", "coin")
 """The optimizers that find the scale of each feature themselves."""
-LEAK, NO_LEAK = 0.95, 0.01
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,16 @@ def _kind(types: set[type]) -> str:
 
 
 def check_fields(
-    fields: Iterable[Field], plan: Plan, times: Iterable[Clock], leaks: Iterable[str], optimizer: str
+    fields: Iterable[Field], plan: Plan, times: Iterable[Clock], leaks: Iterable[Leak], optimizer: str
 ) -> Iterable[Finding]:
     """Features that harm. fields: those that are features. plan: of the impressions. times, leaks: the fields that look
-    like times, and the paths of those that look like labels. optimizer: its name.
+    like times, and those that tell the label. optimizer: its name.
     """
-    paths_of_times, leaking = {time.path for time in times}, {*leaks}
+    paths_of_times, leaking = {time.path for time in times}, {leak.path: leak for leak in leaks}
     for one in fields:
         kind, distinct = plan.of(one.path).settings.kind, f"{one.distinct:,} distinct values among {one.count:,}"
         if one.path in leaking:
-            seen = f"`{one.path}` tells impressions with a click from the others in more than {percent(LEAK)}"
-            means = "what is known only after the click makes a model that is perfect here, and useless for predictions"
-            change = f"features.exclude: [{one.path}], unless it is known when a prediction is asked for"
-            yield Finding("warns", "label_leaks", seen, means, change)
+            yield leaking[one.path].finding()
         elif one.is_unique and (one.median is None or one.path in paths_of_times or kind == "category"):
             what = "a time" if one.path in paths_of_times else "an id"
             seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
@@ -109,20 +108,23 @@ def check_fields(
             yield Finding("warns", "number_without_scale", f"{seen}, {distinct}", means, change)
 
 
-def leaks(side: Side, pairs: Sequence[Pair]) -> list[str]:
-    """The fields of few values of which some come with a click nearly always, and the others nearly never."""
-    clicked = {id(pair.impression) for pair in pairs}
-    if len(clicked) < ENOUGH:
-        return []
-    found = []
-    for path in paths_of(side.events):
-        of_value: dict[str, list[bool]] = {}
-        for event in side.events:
-            of_value.setdefault(str(event.fields.get(path)), []).append(id(event) in clicked)
-            if len(of_value) > 3:
-                break
-        else:
-            shares = [sum(clicks) / len(clicks) for clicks in of_value.values()]
-            if max(shares) > LEAK and min(shares) < NO_LEAK and all(s > LEAK or s < NO_LEAK for s in shares):
-                found.append(path)
-    return found
+def check_names(fields: Iterable[Field], spec: FeatureSpec, features: Sequence[Field]) -> Iterable[Finding]:
+    """Fields that the configuration names and no event has. features: those of the fields that are features."""
+    paths = [one.path for one in fields]
+    if not paths:
+        return
+    there = f"they have {some_paths(paths)}"
+    if not features:
+        means = "a model without features predicts the same for all events"
+        change = "features.include and features.exclude"
+        yield Finding("stops", "no_features", f"no field of the events is a feature; {there}", means, change)
+        return
+    above = {".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 2)}
+    settings = {"include": spec.include, "categorical": spec.categorical, "fields": spec.fields}
+    settings["crosses"] = tuple(name for cross in spec.crosses for name in cross)
+    for setting, name in ((setting, name) for setting, names in settings.items() for name in dict.fromkeys(names)):
+        if name not in above:
+            near = get_close_matches(name, paths, n=1)
+            seen = f"features.{setting} names `{name}`, which no event of the sample has; {there}"
+            change = f"features.{setting}: {near[0]}" if near else f"features.{setting}, if the name is wrong"
+            yield Finding("warns", "field_missing", seen, "it gives no feature", change)

@@ -9,6 +9,8 @@ Severity = Literal["stops", "warns", "tells"]
 SEVERITIES: tuple[Severity, ...] = ("stops", "warns", "tells")
 ENOUGH = 20
 """So many records, clicks or pairs are needed for a judgement."""
+LOST_STOPS = 0.1
+"""More positives lost than this stand in the way, whatever loses them: partitions, clocks, or the window."""
 WORTH_A_WORD = 0.01
 """A share of records above this one is worth a warning."""
 

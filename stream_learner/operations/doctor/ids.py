@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stream_learner.core.events.decoders import EventSpec
-from stream_learner.operations.doctor.events import Event, Side, paths_of, severity_of, values_of
+from stream_learner.operations.doctor.events import Event, Side, can_be_named, paths_of, severity_of, values_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, shown
 from stream_learner.operations.doctor.times import Clock
 from stream_learner.wording import count_of
@@ -73,7 +73,7 @@ def best_pair(impressions: Side, clicks: Side, not_ids: Iterable[str | None]) ->
 def _texts_by_path(side: Side, not_ids: set[str | None]) -> dict[str, list[str]]:
     """The values of the fields that may be ids, which at least half of the events have."""
     events, least = side.events, len(side.events) / 2
-    paths = (path for path in paths_of(events) if path not in not_ids)
+    paths = (path for path in paths_of(events) if path not in not_ids and can_be_named(path))
     texts = {path: [text for value in values_of(events, path) if (text := id_text(value))] for path in paths}
     return {path: found for path, found in texts.items() if len(found) >= max(least, 1)}
 

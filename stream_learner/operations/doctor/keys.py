@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from stream_learner.operations.doctor.events import Event, Side, paths_of
-from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, shown
+from stream_learner.operations.doctor.findings import ENOUGH, LOST_STOPS, Finding, percent, shown
 from stream_learner.operations.doctor.ids import Pair, id_text
 from stream_learner.operations.doctor.partitioners import PARTITIONERS
 from stream_learner.wording import count_of
 
-TOGETHER_STOPS, TOGETHER_WARNS = 0.9, 0.99
+TOGETHER_WARNS = 0.99
 NEARLY_ALL = 0.98
 LOOKED_AT = 300
 """Of about so many events the fields are tried as what a partitioner goes by."""
@@ -103,14 +103,14 @@ def check_keys(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tup
             seen = f"{percent(share)} of {count_of(len(pairs), 'click')} lie in the partition of their impression's "
             seen += f"number; {why}"
             means = f"a click finds its impression only there: {percent(1 - share)} of the positives are lost"
-            yield Finding("stops" if share < TOGETHER_STOPS else "warns", name, seen, means, change)
+            yield Finding("stops" if share < 1 - LOST_STOPS else "warns", name, seen, means, change)
 
 
 def _cause(impressions: Side, clicks: Side, pairs: Sequence[Pair], keys: tuple[Keys, Keys]) -> tuple[str, str, str]:
     """The name of the finding, the evidence, and what to change."""
     topics = impressions.sample.topic, clicks.sample.topic
     for topic, of in zip(topics, keys, strict=True):
-        if of.without > 1 - TOGETHER_STOPS and of.partitioner is None:
+        if of.without > LOST_STOPS and of.partitioner is None:
             why = f"{percent(of.without)} of the records of {topic} have no key"
             return "no_keys", why, f"the producer of {topic}: the key that the other topic has"
     both = f"{topics[0]}: {keys[0]}; {topics[1]}: {keys[1]}"

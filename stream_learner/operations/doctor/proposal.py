@@ -13,9 +13,11 @@ from stream_learner.config import Config
 from stream_learner.config.kafka import is_secret
 from stream_learner.config.values import MINUTE_MS, SECOND_MS, format_duration_ms
 from stream_learner.operations.doctor.delays import ROUND_MS, in_words, rounded_up
+from stream_learner.operations.doctor.events import can_be_named
 from stream_learner.operations.doctor.fields import Field
 from stream_learner.operations.doctor.findings import ENOUGH, quantile
 from stream_learner.operations.doctor.ids import IdPaths
+from stream_learner.operations.doctor.leaks import Leak
 from stream_learner.operations.doctor.times import YEAR_MS, Clock, span
 from stream_learner.wording import count_of
 
@@ -61,15 +63,20 @@ class Proposal:
             self.settings |= dict.fromkeys(("join.max_skew", "join.lateness"), format_duration_ms(lateness_ms))
             self.notes.append("lateness: shorter than the window, as it should be")
 
-    def add_features(self, fields: Iterable[Field], no_features: set[str]) -> None:
-        """What to leave out, and what numbers are. fields: of the features. no_features: times, labels that leak."""
+    def add_features(self, fields: Iterable[Field], times: set[str], leaks: Iterable[Leak]) -> None:
+        """What to leave out, and what numbers are. fields: of the features. times: their paths. leaks: what tells the
+        label."""
+        leaking = {leak.path: leak for leak in leaks}
         exclude: list[str] = []
         categorical: list[str] = []
         for one in fields:
-            if one.path in no_features or (one.is_unique and one.median is None):
+            if one.path in leaking or one.path in times or (one.is_unique and one.median is None):
                 exclude.append(one.path)
             elif one.is_name:
                 categorical.append(one.path)
+            if one.path in leaking and one.path not in times:
+                self.notes.append(f"{one.path} is left out: it tells the label ({leaking[one.path].in_words()})")
+        exclude, categorical = ([path for path in paths if can_be_named(path)] for paths in (exclude, categorical))
         self.settings |= {"features.exclude": exclude} if exclude else {}
         self.settings |= {"features.categorical": categorical} if categorical else {}
         self.notes.append("features: ids and times are left out; whole numbers of few values are categories")

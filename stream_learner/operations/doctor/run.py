@@ -9,19 +9,22 @@ from typing import Any
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
+from stream_learner.operations.doctor.clicks import check_begin, check_share, check_unique, with_clicks_read
 from stream_learner.operations.doctor.delays import (
     check_clocks,
     check_delays,
     check_disorder,
+    check_some_clocks,
     clock_gap_ms,
     delays_ms,
     disorder_ms,
 )
 from stream_learner.operations.doctor.events import Side, check_forms, check_usable, side_of
-from stream_learner.operations.doctor.fields import check_fields, fields_of, leaks
+from stream_learner.operations.doctor.fields import check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
 from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches
 from stream_learner.operations.doctor.keys import check_keys, keys_of
+from stream_learner.operations.doctor.leaks import leaks
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
@@ -30,6 +33,8 @@ from stream_learner.roles.common.key_rule import with_key_rule
 
 Configured = Callable[[Sequence[str]], Config]
 """Makes a configuration with further settings, as `--set` takes them."""
+_OF_TIMES = {f"{side}_time_{what}" for side in ("impressions", "clicks") for what in ("ahead", "far", "unreadable")}
+"""Where these are found the times of the topics tell nothing of each other."""
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
@@ -93,14 +98,24 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
     findings += check_keys(impressions, clicks, pairs, keys)
     if not any(finding.name.endswith("time_ahead") for finding in findings):
         gap = clock_gap_ms(pairs, clocks)
-        findings += check_delays(delays, spec) if gap is None else check_clocks(gap, *sides, clocks, delays, spec)
+        of_clocks = [*check_some_clocks(pairs, (impressions.sample.topic, clicks.sample.topic), clocks, spec)]
+        if gap is not None:
+            of_clocks = [*check_clocks(gap, *sides, clocks, delays, spec)]
+        findings += of_clocks or check_delays(delays, spec)
     findings += check_disorder(impressions, clocks[0], spec)
+    findings += check_unique(impressions, ids)
+    judged = with_clicks_read(impressions, pairs, clocks[0])
+    findings += check_share(judged, pairs, clicks.sample.topic)
+    if not {finding.name for finding in findings} & {"clocks_differ", *_OF_TIMES}:
+        findings += check_begin(*sides, clocks, delays, config)
 
     plan = specs[0].impression_plan(config.feature_spec())
     fields = fields_of(impressions)
     no_features = ids.impressions, clocks[0].path
     features = [one for one in fields if plan.of(one.path).feature and one.path not in no_features]
-    findings += check_fields(features, plan, times[0], leaks(impressions, pairs), config.learner.optimizer.name)
+    findings += check_names(fields, config.feature_spec(), features)
+    found = leaks(judged, pairs, {*no_features})
+    findings += check_fields(features, plan, times[0], found, config.learner.optimizer.name)
     for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
         told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
@@ -144,5 +159,6 @@ def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
     features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
-    proposal.add_features(features, {str(time.path) for time in times[0]} | {*leaks(impressions, pairs)})
+    found = leaks(with_clicks_read(impressions, pairs, right[0]), pairs, {specs[0].id, right[0].path})
+    proposal.add_features(features, {str(time.path) for time in times[0]}, found)
     return proposal

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stream_learner.adapters.kafka import (
@@ -25,6 +25,8 @@ from stream_learner.errors import NotAuthorised
 from stream_learner.wording import count_of
 
 READ_RECORDS = 2_000
+FIRSTS = 50
+"""So many of the first records of each partition tell when a topic begins."""
 WAIT_S = 0.2
 Show = Callable[[str], None]
 Range = tuple[int, int]
@@ -55,7 +57,8 @@ class TopicSample:
 
     blocks: the newest records and, if there is one, an older block; each by partition, in the order of offsets. whole:
     whether the newest block holds all records that there ever were. held: how many offsets the topic has. retention:
-    None if it may not be asked for.
+    None if it may not be asked for. firsts: the first records of each partition, where the sample is not whole.
+    deleted: whether older ones are deleted.
     """
 
     topic: str
@@ -64,6 +67,8 @@ class TopicSample:
     whole: bool
     held: int
     retention: Retention | None
+    firsts: Mapping[int, list[Record]] = field(default_factory=dict)
+    deleted: bool = False
 
 
 def read_samples(
@@ -107,7 +112,10 @@ class _Reading:
         blocks = [self._read(info.name, ranges) for ranges in (newest, older) if ranges]
         whole = all(begin == 0 for begin, _ in newest.values()) and not self._cut_short
         held = sum(ends[place] - earliest[place] for place in places)
-        return TopicSample(info.name, info.partitions, tuple(blocks), whole, held, self._retention(info.name))
+        begins = {place[1]: (earliest[place], min(earliest[place] + FIRSTS, ends[place])) for place in places}
+        firsts, deleted = {} if whole else self._read(info.name, begins), any(earliest.values())
+        retention = self._retention(info.name)
+        return TopicSample(info.name, info.partitions, tuple(blocks), whole, held, retention, firsts, deleted)
 
     def _older(
         self, places: list[TopicAndPartition], newest: Mapping[int, Range], around_ms: int, each: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from stream_learner.config.values import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, 
 from stream_learner.core.events.decoders import EventSpec
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import read_time
-from stream_learner.operations.doctor.events import Event, Side, paths_of, severity_of, values_of
+from stream_learner.operations.doctor.events import Event, Side, can_be_named, paths_of, severity_of, values_of
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, percent, quantile, shown
 
 UNITS = ("ms", "s", "us", "iso")
@@ -114,6 +115,8 @@ def time_fields(side: Side) -> list[Clock]:
     """
     events, found = side.some, []
     for path, count in paths_of(events).items():
+        if not can_be_named(path):
+            continue
         unit = unit_of(values_of(events, path))
         if unit is None or count < len(events) / 2 or path.lower().endswith("id"):
             continue
@@ -179,11 +182,27 @@ def _other_field(side: Side, configured: Clock, other: Clock | None, there: int)
         means = "an event without its time is a dead letter"
         missing = Finding("stops", f"{side.name}_time_missing", seen, means, change)
         return other or OF_RECORDS, [missing]
-    if other is None or abs(other.lag_ms) <= 2 * MINUTE_MS:
+    if other is None:
+        return configured, [*_unread(side)]
+    if abs(other.lag_ms) <= 2 * MINUTE_MS:
         return configured, []
     seen = f"{setting} is not set, and `{other.path}` of {topic} lies {span(other.lag_ms)} before its record's time"
     means = "events count as having happened when their records were written: clicks are joined by wrong delays"
     return other, [Finding("warns", f"{side.name}_record_time", seen, means, change)]
+
+
+def _unread(side: Side) -> Iterable[Finding]:
+    """A field that is named like a time and differs from event to event, in a form that is not read."""
+    events = side.some
+    for path in paths_of(events):
+        values = values_of(events, path)
+        name = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", path)[-1].lower()
+        if name in ENDINGS and len(values) > len(events) / 2 and len(set(map(str, values))) > len(values) / 2:
+            seen = f"`{path}` of {side.sample.topic} looks like the time of an event, such as {shown(values[-1])}, and "
+            seen += "is neither ISO 8601 nor a number of s, ms or us since 1970"
+            means = "the records' timestamps count in its place: delays are wrong where these are not the events' times"
+            change = "the producer: ISO 8601 or milliseconds; nothing, if the records' timestamps are right"
+            yield Finding("warns", f"{side.name}_time_unread", seen, means, change)
 
 
 def _wrong_unit(side: Side, configured: Clock, values: Sequence[Any]) -> tuple[Clock, list[Finding]]:

@@ -22,7 +22,7 @@ from stream_learner.roles.learner.gate import ModelGate
 from stream_learner.roles.learner.gate_state_writer import GateStateWriter
 from stream_learner.roles.learner.leadership import Leadership
 from stream_learner.roles.learner.log_follower import LogFeatures, LogFollower, LogPosition
-from stream_learner.roles.learner.publication_gate import ModelPublicationGate
+from stream_learner.roles.learner.publication_gate import Look, ModelPublicationGate
 from stream_learner.roles.learner.publication_schedule import PublicationSchedule
 from stream_learner.roles.learner.recovery import Recovery
 from stream_learner.roles.learner.report import LearnerReport
@@ -59,10 +59,11 @@ class LearnedModel:
         until_tick: int | None = None,
         standby: bool = False,
         with_lease: bool = True,
+        look: Look | None = None,
     ) -> None:
         """control: knows decisions, rewinds, and whether the publication of a model is paused. subset: the features to
         learn from, None for all. until_tick: the last tick to fold, None for no end. standby: follow, and lead only
-        while this learner holds the lease. with_lease: whether it asks for one.
+        while this learner holds the lease. with_lease: whether it asks for one. look: as of `ModelPublicationGate`.
         """
         self.config = config
         self.metrics = metrics
@@ -77,7 +78,7 @@ class LearnedModel:
         self._figures = LearnerReport(metrics, config.join.tick_ms)
         self._log_features = LogFeatures(config.feature_spec().fingerprint)
         self.gate = self._new_gate()
-        self._publication_gate = self._new_publication_gate()
+        self._publication_gate = self._new_publication_gate(look)
         self._gate_writer = GateStateWriter(
             self.settings,
             config.model,
@@ -122,7 +123,7 @@ class LearnedModel:
             self._log,
         )
 
-    def _new_publication_gate(self) -> ModelPublicationGate:
+    def _new_publication_gate(self, look: Look | None) -> ModelPublicationGate:
         config, control = self.config, self._control
         policy = config.snapshots.gate if config.learner.publish else "off"
         return ModelPublicationGate(
@@ -133,6 +134,7 @@ class LearnedModel:
             self.metrics,
             self._log,
             FirstVersion(config.first_version(), config.join_spec().span_ms, config.join.tick_ms),
+            look=look,
         )
 
     def _new_learner(self) -> Learner:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -51,6 +51,13 @@ TOLD_EVERY_S = 10.0
 Predictions = list["NDArray[np.float64]"]
 
 
+class Look(Protocol):
+    """What a look at the input topics found, None for nothing. earned: whether nothing else is missing."""
+
+    def __call__(self, *, earned: bool) -> Unearned | None:
+        """May be asked often."""
+
+
 class ModelPublicationGate:
     """The gate before the publications of one model. Used by the learner's thread; `trouble` may be asked from any."""
 
@@ -64,14 +71,17 @@ class ModelPublicationGate:
         log: Logger,
         first: FirstVersion,
         *,
+        look: Look | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """policy: `snapshots.gate`. control: what the control topic says now. first: what a first version must show."""
+        """policy: `snapshots.gate`. control: what the control topic says now. first: what a first version must show.
+        look: what a look at the input topics found that does not fit, None for nothing; asked before the first version.
+        """
         self._policy, self._model, self._control = policy, model, control
         self._metrics, self._log, self._clock_s = metrics, log, clock_s
         self._tick_ms = tick_ms
         self._gate = PublicationGate(tick_ms=tick_ms)
-        self._first = first
+        self._first, self._look = first, look
         self._again_at_s = self._tell_at_s = float("-inf")
         self._said, self._said_wrong = "", False
         self._since_tick, self._lacks = -1, False
@@ -91,6 +101,7 @@ class ModelPublicationGate:
         """Look at the model, where it is not judged, and at the examples of the next tick, before it is folded."""
         if self._policy == OFF or not records:
             return
+        self._first.learn(records)
         if self._gate.wants_sums(tick - 1):
             self._gate.learn(tick - 1, Sums.of(learner.progress.summary()))
         if self._gate.wants(tick):
@@ -115,7 +126,10 @@ class ModelPublicationGate:
         if version < 0:
             summary = learner.progress.summary()
             self._first.note(summary["examples"], Sums.of(summary))
-            found = self._first.missing(summary, ends=ends)
+            found = self._first.missing(summary, learner.table.count, ends=ends)
+            if self._look is not None and self._first.asks and (found is None or not found.is_wrong):
+                seen = self._look(earned=found is None)
+                found = seen if found is None or (seen is not None and seen.is_wrong) else found
         else:
             found = self._first.lost()
         if found is not None or self._lacks:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from stream_learner.config import Config
     from stream_learner.core.log.subset import FeatureSubset
     from stream_learner.core.model.fold import Learner
+    from stream_learner.roles.learner.publication_gate import Look
 
 COMMON_CLIENTS, MODEL_CLIENTS = 5, 10
 """Clients of Kafka. Common: administration, the control topic, the training log. Of each model: the lease, two
@@ -71,13 +72,15 @@ class LearnerRole:
         keep: Mapping[str, FeatureSubset] | None = None,
         standby: bool = False,
         with_lease: bool = True,
+        look: Callable[[Config], Look] | None = None,
     ) -> None:
         """config, metrics: of each model.
 
         until_tick: the last tick to fold. The role is `done` when every model has folded and published it, and written
         its checkpoint. keep: by model name, the features to learn from; a model that is missing learns from all.
         standby: follow, and lead a model only while this learner holds its lease. with_lease: whether it asks for the
-        lease of each model, so that standbys know that it leads.
+        lease of each model, so that standbys know that it leads. look: makes what looks at the inputs of a model
+        before its first version; None for none.
 
         Raises ConfigError where the models are not of one training log and tick length, where two of them share a name,
         a directory or a topic, and where a standby is not to publish.
@@ -101,6 +104,7 @@ class LearnerRole:
                 until_tick=until_tick,
                 standby=standby,
                 with_lease=with_lease,
+                look=None if look is None else look(of_model),
             )
             for of_model, counted in zip(configs, counters, strict=True)
         )

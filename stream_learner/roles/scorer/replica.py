@@ -201,6 +201,13 @@ class ModelReplica:
             self._reader.stop()
         self._fit.report()
 
+    def tell_of(self, events: Sequence[bytes]) -> None:
+        """Log the fields of some events that the version served does not know; nothing before the first."""
+        whole = self._whole
+        if whole is not None:
+            fit = RequestFit(Metrics(self.model), self._log)
+            fit.tell_of(events, whole.encoding.spec, whole.encoding.ignored, whole.replica.weight)
+
     def pin(self, version: int | None) -> None:
         """Serve no version after this one; None holds the one served now, or the first one to come."""
         with self._changing:

@@ -16,7 +16,7 @@ import re
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,13 +109,28 @@ class RequestFit:
         self._metrics.inc(names.SCORER_EVENTS, events)
         self._metrics.inc(names.SCORER_EVENTS_UNKNOWN, unknown)
 
-    def _look(self, plan: Plan, raw: bytes, weight: Weight) -> None:
-        """Note which fields of an event are known, and tell of those that are not."""
+    def tell_of(self, events: Sequence[bytes], spec: FeatureSpec, ignored: tuple[str, ...], weight: Weight) -> None:
+        """Look at all of some events, and tell of the fields that are known in none of them: however few these are, if
+        a near name is known.
+        """
+        plan = Plan(roles={}, features=spec, ignore=ignored)
+        for event, weighty in [found for raw in events if (found := self._note(plan, raw, weight)) is not None]:
+            leaves = _leaves(event)
+            unknown = {name: leaves.get(name) for name in weighty if name not in self._known}
+            told = {
+                name: value
+                for name, value in unknown.items()
+                if self._looks[name] >= LEAST_LOOKS or self._nearest(plan, name, value, leaves, weight)
+            }
+            self._tell("request_fields_unknown", plan, told, leaves, weight)
+
+    def _note(self, plan: Plan, raw: bytes, weight: Weight) -> tuple[dict[str, Any], dict[str, bool]] | None:
+        """Note which fields of an event are known; the event, and whether each of its fields has a weight."""
         try:
             event = parse_event(raw, plan.max_event_bytes)
             row = read_event(plan, event, 0)
         except Refused:
-            return
+            return None
         weighty = {origin: False for origin in row.origins if isinstance(origin, str)}
         for key, origin in zip(row.keys, row.origins, strict=True):
             if isinstance(origin, str) and weight(key):
@@ -124,14 +139,18 @@ class RequestFit:
             if name in self._looks or len(self._looks) < MOST_FIELDS:
                 self._looks[name] += 1
         self._known.update(name for name, has in weighty.items() if has and name in self._looks)
+        return event, weighty
+
+    def _look(self, plan: Plan, raw: bytes, weight: Weight) -> None:
+        """Note which fields of an event are known, and tell of those that are not."""
+        found = self._note(plan, raw, weight)
+        if found is None:
+            return
+        event, weighty = found
         unknown = [name for name in weighty if self._looks[name] >= LEAST_LOOKS and name not in self._known]
         self._metrics.inc(names.SCORER_FIELDS, len(weighty))
         self._metrics.inc(names.SCORER_FIELDS_UNKNOWN, len(unknown))
-        leaves = {
-            name: value
-            for name, value in walk(event, lambda _: True)
-            if value is not None and not isinstance(value, (dict, list))
-        }
+        leaves = _leaves(event)
         if any(weighty.values()):
             self._tell("request_fields_unknown", plan, {name: leaves.get(name) for name in unknown}, leaves, weight)
             return
@@ -150,11 +169,22 @@ class RequestFit:
 
     def _with_nearest(self, plan: Plan, name: str, value: Any, present: Iterable[str], weight: Weight) -> str:
         """A name, and the nearest one that the model knows, if there is one."""
+        near = self._nearest(plan, name, value, present, weight)
+        return f"{name[:LONGEST_NAME]}: did you mean {near}?" if near else name[:LONGEST_NAME]
+
+    def _nearest(self, plan: Plan, name: str, value: Any, present: Iterable[str], weight: Weight) -> str | None:
+        """The nearest name that the model knows, None for none."""
         others = {*self._known, *counted_names(plan.features or FeatureSpec())[0]}.difference(present)
         by_lower = {other.lower(): other for other in sorted(others)}
         near = next((other for other in _spellings(name) if _has_weight(plan, other, value, weight)), None)
         near = near or next(iter(difflib.get_close_matches(name.lower(), by_lower, n=1)), None)
-        return f"{name[:LONGEST_NAME]}: did you mean {by_lower.get(near, near)}?" if near else name[:LONGEST_NAME]
+        return by_lower.get(near, near) if near else None
+
+
+def _leaves(event: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an event that hold values."""
+    found = walk(event, lambda _: True)
+    return {name: value for name, value in found if value is not None and not isinstance(value, (dict, list))}
 
 
 def _spellings(name: str) -> list[str]:

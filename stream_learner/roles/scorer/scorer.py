@@ -299,6 +299,12 @@ class Scorer:
         """
         return (self._served.current or self._replica).predict_hashed(keys, values, row_start)
 
+    def tell_of(self, events: Sequence[bytes]) -> None:
+        """Log the fields of some events, JSON, that the version served does not know, each with the nearest that it
+        knows; for a program that ends after them. One that runs on is told by itself. Nothing before the first version.
+        """
+        self._replica.tell_of(events)
+
     def pin(self, version: int | None = None) -> None:
         """Stay with the model served, and serve no version of it after this one; None holds the one served now.
 

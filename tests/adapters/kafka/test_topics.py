@@ -186,7 +186,7 @@ def test_where_nobody_listens_is_told_before_the_time_is_up() -> None:
         Admin(nowhere, request_timeout_s=3600.0).describe(["any"])
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert KafkaSettings({"bootstrap.servers": f"{free},{address}"}).why_nobody_listens() == ""
+        assert KafkaSettings({"bootstrap.servers": f"{free},{address}"}).why_not_understood() == ""
 
 
 def test_an_answer_without_an_offset_is_none(admin: Admin, topics: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
 from stream_learner.core.gate.first_version import SETTLED, FirstVersion, Matches, Needed, Unearned
 from stream_learner.core.gate.publication import Sums
+from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 
 TICK_MS = 1_000
@@ -133,7 +137,7 @@ def test_the_share_is_that_of_the_last_clicks() -> None:
     marks = site.run(9_000)
     for one in (next(marks) for _ in range(3_000)):
         first.count(one)
-    assert first.missing(summary(15_000, 3_000), ends=False) is None
+    assert first.missing(summary(15_000, 3_000), 3, ends=False) is None
     first.published()
     assert first.lost() is None
     site.fits = 0.1
@@ -146,10 +150,10 @@ def test_the_share_is_that_of_the_last_clicks() -> None:
 def test_what_is_wrong_is_said_before_what_is_too_little() -> None:
     """Twelve examples and a hundred clicks that are all elsewhere: more examples would not help."""
     first = judged(Site(fits=0.0), WINDOW + 200)
-    found = first.missing(summary(900, 0), ends=False)
+    found = first.missing(summary(900, 0), 3, ends=False)
     assert found is not None and found.is_wrong
     assert found.message.startswith("0.0% of the last") and found.message.endswith("50% are needed")
-    assert bound(first.missing(summary(900, 0), ends=True)) == "matched"
+    assert bound(first.missing(summary(900, 0), 3, ends=True)) == "matched"
 
 
 @pytest.mark.parametrize(
@@ -158,35 +162,109 @@ def test_what_is_wrong_is_said_before_what_is_too_little() -> None:
 def test_too_little_is_waited_for_unless_there_is_no_more(examples: int, positives: int, missing: str) -> None:
     """A backfill that ends publishes what it has."""
     first = judged(Site(fits=1.0), WINDOW + 200)
-    found = first.missing(summary(examples, positives), ends=False)
+    found = first.missing(summary(examples, positives), 3, ends=False)
     assert found is not None and (found.bound, found.is_wrong) == (missing, False)
-    assert first.missing(summary(examples, positives), ends=True) is None
+    assert first.missing(summary(examples, positives), 3, ends=True) is None
 
 
 def test_clicks_must_have_had_time_to_match() -> None:
     """Examples and positives enough, and no click whose window is over: what they say of the topics is not known."""
     first = judged(Site(fits=1.0), WINDOW + 2)
-    assert bound(first.missing(summary(2_000, 100), ends=False)) == "clicks"
+    assert bound(first.missing(summary(2_000, 100), 3, ends=False)) == "clicks"
 
 
 def test_predictions_that_a_constant_beats_are_not_published() -> None:
     """By the last half to three quarters: what was learned at first does not count for ever."""
     first = judged(Site(fits=1.0), WINDOW + 200)
     bad = summary(1_000, 200, loss=1.0)
-    assert bound(first.missing(bad, ends=False)) == "entropy"
+    assert bound(first.missing(bad, 3, ends=False)) == "entropy"
     first.note(1_000, Sums.of(bad))
     better = summary(2_000, 400, loss=0.72)
     """0.44 in the last thousand; 0.5 is the entropy of one in five."""
-    assert bound(first.missing(better, ends=False)) == "entropy"
+    assert bound(first.missing(better, 3, ends=False)) == "entropy"
     first.note(2_000, Sums.of(better))
-    assert first.missing(summary(3_000, 600, loss=0.62), ends=False) is None
+    assert first.missing(summary(3_000, 600, loss=0.62), 3, ends=False) is None
+
+
+def ticks_of(first: FirstVersion, labels: list[float], each: int = 100) -> None:
+    """Examples in the order of time, so many a tick."""
+    for at in range(0, len(labels), each):
+        some = np.array(labels[at : at + each])
+        n = len(some)
+        none, empty = np.zeros(n, np.uint64), np.zeros(0)
+        first.learn(
+            [ExampleRecord(0, at, 1, 0, np.arange(at, at + n), none, some, np.ones(n), none[:0],
+                           empty.astype(np.uint16), none.astype(np.uint16), empty.astype(np.uint32), empty)]
+        )  # fmt: skip
+
+
+def rates(*parts: tuple[int, float]) -> list[float]:
+    """Labels of parts, each of so many examples with a rate."""
+    draw = random.Random(3)
+    return [float(draw.random() < rate) for count, rate in parts for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_wrong"),
+    [
+        (rates((4_200, 0.0), (1_800, 0.2)), True),
+        (rates((6_000, 0.2)), False),
+        (rates((20_000, 0.001)), False),
+        (rates((900, 0.001), (5_000, 0.004)), False),
+        (rates((200, 0.0), (20_000, 0.2)), False),
+    ],
+)
+@pytest.mark.parametrize("each", [100, 50_000])
+def test_a_beginning_without_clicks_is_not_learned_in_silence(labels: list[float], is_wrong: bool, each: int) -> None:
+    """4,200 of 6,000 impressions are older than the first click: held, though all else is well. Rare clicks, and a
+    beginning that is a small part of all, are no such beginning; nor does it matter how ticks are cut."""
+    first = judged(Site(fits=1.0), WINDOW + 200)
+    ticks_of(first, labels, each)
+    found = first.missing(summary(len(labels), len(labels) // 5), 3, ends=False)
+    assert bound(found) == ("clicks_begin_late" if is_wrong else "")
+    if found is not None:
+        assert found.is_wrong and "join.start" in found.message and re.search("the first 4,2.. of 6,000", found.message)
+
+
+@pytest.mark.parametrize(("repeats", "is_wrong"), [(0, False), (1, False), (4, True)])
+def test_ids_that_come_again_hold_a_first_version(repeats: int, is_wrong: bool) -> None:
+    """So many of the impressions of a tick, for four new ones, have the id of an earlier one."""
+    first = judged(Site(fits=1.0), WINDOW + 200)
+    for tick in range(500):
+        counts = ImpressionCounts(read=4 + repeats, examples=4, positives=1, duplicates=repeats)
+        first.count(mark(WINDOW + 200 + tick, counts, ClickCounts()))
+    found = first.missing(summary(5_000, 1_000), 3, ends=False)
+    assert bound(found) == ("unique" if is_wrong else "")
+    assert found is None or ("not unique" in found.message and found.is_wrong)
+
+
+def test_a_model_without_a_feature_is_not_published() -> None:
+    """Not as soon as nothing is learned yet: then it waits."""
+    first = judged(Site(fits=1.0), WINDOW + 200)
+    assert bound(first.missing(summary(100, 20), 0, ends=False)) == "examples"
+    found = first.missing(summary(2_000, 400), 0, ends=False)
+    assert found is not None and (found.bound, found.is_wrong) == ("features", True)
+    assert bound(first.missing(summary(100, 20), 0, ends=True)) == "features"
+
+
+def test_an_entropy_that_chance_explains_asks_for_more() -> None:
+    """1.01 of a thousand predictions is chance: it waits, and is published after ten times as many. 1.2 is not."""
+    entropy = -(0.2 * math.log(0.2) + 0.8 * math.log(0.8))
+    first = judged(Site(fits=1.0), WINDOW + 200)
+    found = first.missing(summary(1_000, 200, loss=1.01 * entropy), 3, ends=False)
+    assert found is not None and (found.bound, found.is_wrong) == ("entropy", False) and "10,000" in found.message
+    assert first.missing(summary(1_000, 200, loss=1.01 * entropy), 3, ends=True) is None
+    assert first.missing(summary(10_000, 2_000, loss=1.001 * entropy), 3, ends=False) is None
+    for examples in (1_000, 10_000):
+        found = first.missing(summary(examples, examples // 5, loss=1.2 * entropy), 3, ends=False)
+        assert found is not None and found.is_wrong
 
 
 def test_nothing_is_asked_where_none_is_needed() -> None:
     first = FirstVersion(Needed(0, 20, 0.5), (WINDOW + SKEW) * TICK_MS, TICK_MS)
     for one in Site(fits=0.0).run(WINDOW + 200):
         first.count(one)
-    assert first.missing(summary(1, 0), ends=False) is None
+    assert first.missing(summary(1, 0), 3, ends=False) is None
     assert first.lost() is None
 
 
@@ -198,6 +276,7 @@ def test_a_state_goes_on() -> None:
     for _ in range(200):
         for marks in runs:
             first.count(next(marks))
+    ticks_of(first, rates((50, 0.0), (50, 0.2)))
     first.published()
     again = FirstVersion(NEEDED, (WINDOW + SKEW) * TICK_MS, TICK_MS)
     again.restore(orjson.loads(orjson.dumps(first.state())))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
+import random
 import re
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +26,17 @@ from stream_learner.operations.doctor.findings import quantile
 from stream_learner.operations.doctor.run import Report, examine, propose
 from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.operations.doctor.times import time_fields, unit_of
-from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression, iso, samples
+from tests.operations.doctor.site import (
+    EPOCH_MS,
+    Happened,
+    Site,
+    click,
+    configuration,
+    happened,
+    impression,
+    iso,
+    samples,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
 Change = Callable[[TopicSample], TopicSample]
@@ -159,6 +173,11 @@ def test_empty_topics_are_told() -> None:
         (b"a,b,c", "impressions_text"),
         (b"\x9f\x01\x02", "impressions_binary"),
         (b"\0\0\0\0\x09{}", "impressions_framed"),
+        (b'{"p": NaN}', "impressions_nan"),
+        (gzip.compress(b"{}"), "impressions_packed"),
+        ('{"p": 1}'.encode("utf-16"), "impressions_utf16"),
+        ('{"p": 1}'.encode("utf-16-be"), "impressions_utf16"),
+        ('{"p": 1}'.encode("utf-8-sig"), "impressions_marked"),
         (None, "impressions_null"),
     ],
 )
@@ -210,11 +229,7 @@ def test_retention_by_bytes(kept_min: int, held_min: int, is_found: bool) -> Non
 def test_no_window_is_proposed_from_a_wrong_clock() -> None:
     """Impressions are three hours behind: the window is of the delays between records, and the clock is told."""
     site = Site().with_impressions(write=lambda one: {**impression(one), "ts": iso(one.time_ms - 10_800_000)})
-    sides = [side_of(*one) for one in zip(("impressions", "clicks"), samples(site), strict=True)]  # type: ignore[arg-type]
-    topics = [f"input.{side.name}.topic={side.name}" for side in sides]
-    least = ["model=ctr", "kafka.bootstrap.servers=localhost:1", *topics]
-    proposal = propose(lambda overrides: load_config(None, overrides=[*least, *overrides]), *sides)
-    assert proposal.settings["join.window"] == "15s"
+    assert proposed(site)[0]["join.window"] == "15s"
     assert names(report_of(site.with_settings('join.window="6h"'))) == [("warns", "clocks_differ")]
 
 
@@ -277,6 +292,173 @@ def test_times_that_no_unit_mends(case: str) -> None:
     """They are told as what they are."""
     site, name = NO_TIME[case]
     assert name in [one for _, one in names(report_of(site))]
+
+
+def test_a_time_that_no_form_fits_is_told_where_none_is_configured() -> None:
+    """The records' timestamps would count, and nobody would know."""
+    site = Site().with_impressions(
+        write=lambda one: {**impression(one), "ts": f"24/Nov/2026:{one.time_ms // 1000 % 86_400}:{one.number}"}
+    )
+    without = site.with_settings("input.impressions.time=null", 'features.exclude=["ts"]')
+    assert names(report_of(without)) == [("warns", "impressions_time_unread")]
+    assert names(report_of(Site().with_settings("input.impressions.time=null", 'features.exclude=["ts"]'))) == []
+
+
+CLICKED = {one.number for one in happened(EPOCH_MS)[1]}
+
+
+def sometimes(share: float, one: Happened) -> bool:
+    """True for a share of the clicked impressions, and for no other."""
+    return one.number in CLICKED and random.Random(one.number).random() < share
+
+
+LEAKS: Mapping[str, tuple[Callable[[Happened], Any], str | None]] = {
+    "a number that is 0 without a click": (lambda one: 900 + one.number if one.number in CLICKED else 0, "stops"),
+    "a number only clicks have": (lambda one: 900.5 + one.number if one.number in CLICKED else None, "stops"),
+    "a state": (lambda one: "landed" if one.number in CLICKED else ("seen", "queued")[one.number % 2], "stops"),
+    "an element of a list": (lambda one: ["a", f"b{one.number % 5}", *["clicked"] * (one.number in CLICKED)], "stops"),
+    "a state of four clicks in five": (lambda one: "landed" if sometimes(0.8, one) else "seen", "warns"),
+    "a number with noise": (
+        lambda one: random.Random(one.number).gauss(100 + 40 * (one.number in CLICKED), 14),
+        "warns",
+    ),
+    "strong and honest": (
+        lambda one: "top" if random.Random(one.number).random() < (0.8 if one.number in CLICKED else 0.1) else "foot",
+        None,
+    ),
+    "a price that clicks like": (
+        lambda one: round(random.Random(one.number).gauss(5 + 2 * (one.number in CLICKED), 2), 2),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEAKS)
+def test_a_field_that_tells_the_label(case: str) -> None:
+    """A full leak stands in the way, one of many clicks is told; a first configuration leaves it out and says so. A
+    strong honest feature is neither: of those that click it is eight times as often as of the others."""
+    write, severity = LEAKS[case]
+    site = Site().with_impressions(write=lambda one: {**impression(one), "extra": write(one)})
+    assert names(report_of(site)) == ([] if severity is None else [(severity, "label_leaks")])
+    settings, text = proposed(site)
+    assert ("extra" in settings.get("features.exclude", [])) == (severity is not None)
+    assert ("extra is left out: it tells the label" in text) == (severity is not None)
+
+
+def proposed(site: Site) -> tuple[Mapping[str, Any], str]:
+    """The settings of the first configuration of a site, and its notes."""
+    sides = [side_of(*one) for one in zip(("impressions", "clicks"), samples(site), strict=True)]  # type: ignore[arg-type]
+    topics = [f"input.{side.name}.topic={side.name}" for side in sides]
+    least = ["model=ctr", "kafka.bootstrap.servers=localhost:1", *topics]
+    proposal = propose(lambda overrides: load_config(None, overrides=[*least, *overrides]), *sides)
+    load_config(None, overrides=[*least, *proposal.overrides()])
+    return proposal.settings, "\n".join(proposal.notes)
+
+
+def test_a_proposal_names_no_field_without_a_name() -> None:
+    """An event may have one, and a configuration must not."""
+    site = Site().with_impressions(write=lambda one: {**impression(one), "": f"r{one.number}", "n": {"": one.number}})
+    settings, _ = proposed(site)
+    assert "" not in settings.get("features.exclude", [])
+
+
+CLICKS_SINCE = samples(Site())[0].blocks[0][0][110].time_ms
+"""Long after the first impression."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "deleted", "is_found"),
+    [
+        ((), False, True),
+        ((), True, False),
+        (('join.start="latest"',), False, False),
+        ((f'join.start="{iso(CLICKS_SINCE)}"',), False, False),
+    ],
+)
+def test_clicks_that_begin_later_than_impressions(settings: tuple[str, ...], deleted: bool, is_found: bool) -> None:
+    """All impressions before them would be negatives. Not where the joiner begins later, as it does where older clicks
+    are deleted."""
+
+    def late(sample: TopicSample) -> TopicSample:
+        found = each(lambda one: one if one.time_ms >= CLICKS_SINCE else None)(sample)
+        return replace(found, held=sum(map(len, found.blocks[0].values())), deleted=deleted)
+
+    report = report_of(Site().with_settings(*settings), clicks=late)
+    assert names(report) == [("stops", "clicks_begin_late")] * is_found
+    assert [one.change[:14] for one in report.findings] == ["join.start: 20"] * is_found
+
+
+def test_a_topic_that_begins_late_is_known_by_its_first_records() -> None:
+    """Where the sample has the newest ones only."""
+    first, second = samples(Site())
+    begins = {partition: records[30:] for partition, records in second.blocks[0].items()}
+    late = replace(second, firsts={partition: of for partition, of in begins.items() if of}, whole=False, held=100)
+    early = replace(first, firsts={partition: of[:5] for partition, of in first.blocks[0].items()}, whole=False)
+    assert names(report_of(Site(), lambda _: early, lambda _: late)) != []
+    assert names(report_of(Site(), lambda _: early, lambda one: replace(late, firsts={0: one.blocks[0][0][:1]}))) == []
+
+
+def test_features_of_which_no_event_has_any() -> None:
+    """Every field excluded, or names that are not there: the nearest one is told."""
+    absent = report_of(Site().with_settings('features.include=["device.oss", "sites"]', "features.categorical=[]"))
+    assert names(absent) == [("stops", "no_features")]
+    everything = ["imp", "ts", "device", "price", "user", "site", "ad"]
+    none = Site().with_settings(f"features.exclude={json.dumps(everything)}", "features.categorical=[]")
+    assert names(report_of(none)) == [("stops", "no_features")]
+    (one,) = report_of(Site().with_settings('features.categorical=["ad.id", "device.w", "imp.slott"]')).findings
+    assert (one.severity, one.name, one.change) == ("warns", "field_missing", "features.categorical: imp.slot")
+
+
+def test_ids_that_are_not_unique() -> None:
+    """Each event comes twice, or ids are users': an impression is left out where its id came before. A few repeats are
+    usual, some are told."""
+
+    def twice(sample: TopicSample) -> TopicSample:
+        return replace(sample, blocks=tuple({p: [*of, *of] for p, of in block.items()} for block in sample.blocks))
+
+    def repeated(share: float) -> Change:
+        return lambda sample: replace(
+            sample,
+            blocks=tuple({p: [*of, *of[: int(share * len(of))]] for p, of in block.items()} for block in sample.blocks),
+        )
+
+    (one,) = report_of(Site(), impressions=twice).findings
+    assert (one.severity, one.name) == ("stops", "id_not_unique") and "comes 2 times" in one.seen
+    users = Site().with_settings('input.impressions.id="user.id"', 'input.clicks.id="user.id"')
+    assert ("stops", "id_not_unique") in names(report_of(users))
+    assert names(report_of(Site(), impressions=repeated(0.2))) == [("warns", "id_not_unique")]
+    assert names(report_of(Site(), impressions=repeated(0.05))) == []
+
+
+@pytest.mark.parametrize(("share", "severity"), [(1.0, "stops"), (0.7, "warns"), (0.4, None)])
+def test_clicks_on_most_impressions(share: float, severity: str | None) -> None:
+    """Such as views, or the impressions themselves."""
+
+    def views(sample: TopicSample) -> TopicSample:
+        of = happened(EPOCH_MS)[0]
+        kept = [one for one in of if random.Random(one.number).random() < share]
+        values = [json.dumps(click(one)).encode() for one in kept]
+        records = [Record(0, n, of.time_ms + 50, of.id.encode(), values[n]) for n, of in enumerate(kept)]
+        block: dict[int, list[Record]] = {partition: [] for partition in range(4)}
+        for record in records:
+            partition = zlib.crc32(record.key or b"") % 4
+            block[partition].append(record._replace(partition=partition, offset=len(block[partition])))
+        return replace(sample, blocks=(block,), held=len(kept))
+
+    assert names(report_of(Site(), clicks=views)) == ([] if severity is None else [(severity, "mostly_clicked")])
+
+
+def test_the_clock_of_one_producer_in_three() -> None:
+    """A third of the positives is lost by it: as much stands in the way as where partitions lose it. The window is
+    right, and is not to be changed. Where a window is too small for a third, that is told with the same weight."""
+    hour = Site().with_impressions(
+        write=lambda one: {**impression(one), "ts": iso(one.time_ms - (3_600_000 if one.number % 3 == 0 else 0))}
+    )
+    (one,) = report_of(hour).findings
+    assert (one.severity, one.name) == ("stops", "clocks_differ")
+    assert "60 min further before" in one.seen and "not join.window" in one.change
+    short = Site().with_settings('join.window="4s"', 'join.skew="1s"')
+    assert ("stops", "window") in names(report_of(short))
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5))

@@ -14,13 +14,13 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.control.records import Accepted
 from stream_learner.core.control.state import ControlState
-from stream_learner.core.gate.first_version import FirstVersion, Needed
+from stream_learner.core.gate.first_version import FirstVersion, Needed, Unearned
 from stream_learner.core.gate.publication import CHANGE, Held, PublicationGate
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
-from stream_learner.roles.learner.publication_gate import TOLD_EVERY_S, ModelPublicationGate
+from stream_learner.roles.learner.publication_gate import TOLD_EVERY_S, Look, ModelPublicationGate
 from tests.cli_e2e.scraped import values_of
 from tests.core.gate.log_ticks import record
 from tests.core.gate.published_world import HOUR, POISONS, TICK_MS, World
@@ -79,6 +79,7 @@ def gate_of(
     clock: Clock | None = None,
     needed: Needed = NOTHING,
     metrics: Metrics | None = None,
+    look: Look | None = None,
 ) -> ModelPublicationGate:
     state = control or ControlState()
     return ModelPublicationGate(
@@ -89,6 +90,7 @@ def gate_of(
         metrics or Metrics("m"),
         get_logger("test"),
         FirstVersion(needed, SPAN_MS, TICK_MS),
+        look=look,
         clock_s=clock or Clock(),
     )
 
@@ -308,6 +310,31 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
     ]
     assert "doctor" in logged[1]["action"]
     assert (gate.trouble, held(metrics)) == ("", 0.0)
+
+
+def test_what_a_look_at_the_topics_finds_holds_a_first_version(judge: Judge) -> None:
+    """What is lacking is told until something is wrong; a published model is not looked at."""
+    found: list[Unearned | None] = [None]
+    asked: list[bool] = []
+
+    def look(*, earned: bool) -> Unearned | None:
+        asked.append(earned)
+        return found[0]
+
+    gate = gate_of("hold", needed=NEEDED, look=look)
+    assert not gate.lets(1, learned(4, examples=40), -1, ends=False)
+    assert "40 of 1,000 examples" in gate.trouble
+    found[0] = Unearned("topics", 1, 0, "the keys differ", is_wrong=True)
+    assert not gate.lets(2, learned(4, examples=40), -1, ends=False)
+    assert gate.trouble.endswith("the keys differ")
+    for mark in marks(600, positives=4, clicks=4):
+        gate.count(mark)
+    assert not gate.lets(3, learned(400), -1, ends=False)
+    assert gate.trouble.endswith("the keys differ")
+    found[0] = None
+    assert gate.lets(4, learned(400), -1, ends=False)
+    assert asked == [False, False, True, True]
+    assert gate.lets(5, learned(400), 4, ends=False) and len(asked) == 4
 
 
 def test_what_a_first_version_lacks_is_told_as_it_is_now(judge: Judge) -> None:

@@ -1,0 +1,82 @@
+"""`doctor` beside a learner that has published nothing: what stands in the way there holds the first version here.
+
+A thread looks at a small sample, at once and again while the learner asks, each time after twice as long. A look that
+fails, as without the rights of a joiner, holds nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.config import Config
+from stream_learner.core.gate.first_version import Unearned
+from stream_learner.errors import StreamLearnerError
+from stream_learner.operations.doctor.findings import Finding
+from stream_learner.operations.doctor.run import doctor
+from stream_learner.operations.doctor.sample import Limits
+
+LIMITS: Final = Limits(records=4_000, size_bytes=4 << 20, seconds=20.0)
+AGAIN_S, LONGEST_S = 15.0, 600.0
+NOT_YET: Final = Unearned("topics", 0, 1, "it looks at the input topics first", is_wrong=False)
+
+
+class TopicsLook:
+    """What the last look found that stands in the way; None for nothing. Asked by the learner's thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        find: Callable[[Config], list[Finding]] | None = None,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """find: what a look finds; None for that of `doctor`."""
+        self._config, self._find, self._clock_s = config, find or _found, clock_s
+        self._log = get_logger("learner").bind(model=config.model)
+        self._found: Unearned | None = NOT_YET
+        self._told: set[str] = set()
+        self._wait_s, self._at_s = AGAIN_S, float("-inf")
+        self._thread: threading.Thread | None = None
+        self._is_last = self._counts = False
+        """Whether the look that runs, and one that is over, was begun when nothing else was missing."""
+
+    def __call__(self, *, earned: bool) -> Unearned | None:
+        """The verdict of the last look; begins another one when it is time, or when nothing else is missing.
+
+        earned: whether nothing else holds the first version. Then what a look found counts only if it was begun since:
+        there may have been hardly any event before.
+        """
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread, self._at_s = None, self._clock_s() + self._wait_s
+            self._wait_s = min(2 * self._wait_s, LONGEST_S)
+            self._counts = self._is_last
+        if self._thread is None and (self._clock_s() >= self._at_s or (earned and not self._counts)):
+            self._is_last = earned
+            self._thread = threading.Thread(target=self._look, name="topics-look", daemon=True)
+            self._thread.start()
+        return NOT_YET if earned and not self._counts and self._found is None else self._found
+
+    def _look(self) -> None:
+        try:
+            found = self._find(self._config)
+        except StreamLearnerError as error:
+            if self._found is not None:
+                self._log.warning("topics_not_looked_at", reason=error.message, action="Ask `stream-learner doctor`.")
+            self._found = None
+            return
+        for one in found:
+            if one.name not in self._told:
+                say = self._log.error if one.severity == "stops" else self._log.warning
+                say("topics_do_not_fit", finding=one.name, seen=one.seen, means=one.means, change=one.change)
+        self._told = {one.name for one in found}
+        stops = [one for one in found if one.severity == "stops"]
+        words = "; ".join(f"{one.seen} (change: {one.change})" for one in stops)
+        self._found = Unearned("topics", len(stops), 0, words, is_wrong=True) if stops else None
+
+
+def _found(config: Config) -> list[Finding]:
+    return [one for one in doctor(config, LIMITS, lambda text: None).findings if one.severity != "tells"]
