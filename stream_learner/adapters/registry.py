@@ -170,11 +170,11 @@ class RegistrySchemas:
             while True:
                 found = {schema_id: schema for schema_id in ids if (schema := self._look(schema_id)) is not None}
                 left_s = until_s - time.monotonic()
-                if len(found) == len(ids) or self._wait_s == 0:
+                missing = [schema_id for schema_id in ids if schema_id not in found]
+                if not missing or self._wait_s == 0:
                     return found
                 if left_s <= 0:
-                    missing = next(schema_id for schema_id in ids if schema_id not in found)
-                    raise SchemaNotKnown(f"schema id {missing}: {self.trouble or 'the registry has not answered'}")
+                    raise SchemaNotKnown(f"schema id {missing[0]}: {self.trouble or 'the registry has not answered'}")
                 self._changed.wait(left_s)
 
     def _look(self, schema_id: int) -> Schema | None:
