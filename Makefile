@@ -101,8 +101,8 @@ lock: ## Resolve the lock files anew (needs uv)
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build --group test -o $(LOCKS)/test.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build -o $(LOCKS)/demo.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock --group build -o $(LOCKS)/build.lock
-	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --extra grpc -o $(LOCKS)/runtime.lock
-	@$(COMPILE) --resolution lowest-direct pyproject.toml --extra grpc --extra evaluate -o $(LOCKS)/lowest.lock
+	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --extra grpc --extra avro --extra protobuf -o $(LOCKS)/runtime.lock
+	@$(COMPILE) --resolution lowest-direct pyproject.toml --extra grpc --extra avro --extra protobuf --extra evaluate -o $(LOCKS)/lowest.lock
 
 clean: ## Remove the environment, caches and what was built; never a model's state
 	@rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -61,6 +61,16 @@ class BrokerUnreachable(RetryLater):
     exit_code = 20
 
 
+class SchemaNotKnown(RetryLater):
+    """A schema of records is not known, because the schema registry does not answer or refuses. Joiners wait with the
+    partition, and go on by themselves; commands end.
+
+    Operator action: look at the registry and at the settings of `registry`; the message has what it answered.
+    """
+
+    exit_code = 32
+
+
 class Stop(StreamLearnerError):
     """The role cannot go on until a person has acted; the subclass says on what."""
 

@@ -29,8 +29,13 @@ def check(
     config: ConfigFile = None, overrides: Overrides = None, no_secrets: NoSecrets = False, as_json: AsJson = False
 ) -> None:
     """Check everything that can be known without a broker, and name every finding; warn of what was hardly meant."""
+    from stream_learner.roles.common.event_decoders import schema_problems
+
     try:
         checked = load(config, overrides, secrets=not no_secrets)
+        problems = () if no_secrets else tuple(schema_problems(checked))
+        if problems:
+            raise ConfigError(problems[0] if len(problems) == 1 else "schemas cannot be used", problems=problems)
     except ConfigError as error:
         if as_json:
             print_json({"ok": False, "problems": list(error.problems or (error.message,)), "warnings": []})

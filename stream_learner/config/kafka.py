@@ -22,6 +22,7 @@ _SHOWN_SASL_OPTIONS = frozenset(
     {"sasl.mechanism", "sasl.mechanisms", "sasl.oauthbearer.method", "sasl.kerberos.service.name"}
 )
 PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+_OF_REGISTRY = ("basic.auth.user.info", "bearer.auth.token", "ssl.key.password")
 _NOTHING = ("", "null", "~")
 _SECRET_WORDS = ("password", "secret", "token", "credential", ".pem", "jaas", "private", "api.key")
 
@@ -46,8 +47,8 @@ def secrets_in(override: str) -> list[str]:
     name, _, text = override.partition("=")
     section, _, option = name.strip().lower().partition(".")
     text = text.strip()
-    if section in ("serve", "telemetry") and option == "token":
-        return [] if text.startswith("{") or text in _NOTHING else [f"{section}.token"]
+    if (section in ("serve", "telemetry") and option == "token") or (section == "registry" and option in _OF_REGISTRY):
+        return [] if text.startswith("{") or text in _NOTHING else [f"{section}.{option}"]
     if section != "kafka":
         return []
     if option:

@@ -59,14 +59,18 @@ def locate(root: type[Section], parts: Sequence[str], *, environment: bool = Fal
     """The setting that the parts of a dotted override, or of the name of an environment variable, mean.
 
     The rest of a path below `kafka` is one option, the middle of a path below `features.fields` one field
-    name, so that both may contain dots. In an environment variable, names of settings are in any case,
-    and `_` stands for `.` in an option of librdkafka. Raises UnknownSetting.
+    name, so that both may contain dots; so may names below `registry`. In an environment variable, names of settings
+    are in any case, and `_` stands for `.` in an option of librdkafka and below `registry`. Raises UnknownSetting.
     """
     section = root
     path: Path = ()
     for position, part in enumerate(parts):
         name = part.lower() if environment else part
         settings = settings_of(section)
+        whole = ".".join(parts[position:])
+        whole = whole.lower().replace("_", ".") if environment else whole
+        if whole in settings and "." in whole:
+            return Target((*path, whole), _takes_text(settings[whole].annotation))
         if name not in settings:
             raise UnknownSetting(unknown_message(root, section, (*path, name)))
         path, rest = (*path, name), list(parts[position + 1 :])

@@ -22,6 +22,7 @@ _RECORD_OVERHEAD_BYTES = 4_096
 
 def broken_rules(config: Tree) -> Iterator[Problem]:
     """Every broken rule."""
+    yield from _format_rules(config)
     yield from _join_rules(config)
     yield from _core_rules(config)
     yield from _learner_rules(config)
@@ -50,6 +51,24 @@ def doubtful(config: Tree) -> Iterator[Problem]:
         yield "join.agree", "is 1: a single event with a wrong clock closes windows for all others of its partition"
     if join.dedupe_ms == 0:
         yield "join.dedupe", "is 0: impressions that are sent again count again, and their clicks with them"
+
+
+def _format_rules(config: Tree) -> Iterator[Problem]:
+    for side, records in (("impressions", config.input.impressions), ("clicks", config.input.clicks)):
+        path, needs_schema, framed = f"input.{side}", records.format != "json", config.is_framed(records)
+        if needs_schema and records.schema_file is None and not (config.registry.url and framed):
+            yield f"{path}.schema", f"is missing: format {records.format} needs it, or registry.url and framed records"
+        if not needs_schema and records.schema_file is not None:
+            yield f"{path}.schema", "has no use for format json"
+        if records.message is not None and (records.format != "protobuf" or framed):
+            yield f"{path}.message", "is for format protobuf without frames: in a frame stands which message it is"
+        if records.format == "protobuf" and records.schema_file and framed and config.registry.url:
+            yield f"{path}.schema", "must be left out: the registry has the schemas of framed records"
+    registry = config.registry
+    if registry.user_info is not None and registry.bearer_token is not None:
+        yield "registry.bearer.auth.token", "is given beside registry.basic.auth.user.info: only one can be shown"
+    if registry.key is not None and registry.certificate is None:
+        yield "registry.ssl.certificate.location", "is missing, though registry.ssl.key.location is given"
 
 
 def _join_rules(config: Tree) -> Iterator[Problem]:

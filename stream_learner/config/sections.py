@@ -6,13 +6,15 @@ docs/configuration.md and the schema.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from stream_learner.config import losses, optimizers
 from stream_learner.config.losses import AnyLoss
 from stream_learner.config.optimizers import AnyOptimizer
+from stream_learner.config.references import Reference
 from stream_learner.config.section import Section
 from stream_learner.config.values import (
     DAY_MS,
@@ -34,13 +36,44 @@ from stream_learner.config.values import (
 FieldName = Annotated[str, Field(min_length=1, max_length=1000)]
 ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
 TimeForm = Literal["ms", "s", "us", "iso", "auto"]
+Format = Literal["json", "avro", "protobuf"]
 _TIME_UNIT_HERE = "Form of the time field, where the two topics differ; null takes `input.time_unit`."
 
 
-class Impressions(Section):
+class Records(Section):
+    """The topic of an input, and what its records are."""
+
+    topic: TopicName = Field(description="The topic, one event per record.")
+    format: Format = Field(
+        "json",
+        description="What a record is. Events are the same in each (docs/formats.md, Avro and Protobuf).",
+    )
+    framed: bool | None = Field(
+        None,
+        description=(
+            "Whether each record begins with 0 and the id of its schema, as Confluent's serializers write it. null: "
+            "where the format is avro or protobuf and `registry.url` is set."
+        ),
+    )
+    schema_file: str | None = Field(
+        None,
+        alias="schema",
+        min_length=1,
+        description=(
+            "File with the schema, where no registry has it: Avro's JSON, a `.proto` file, or a descriptor set of "
+            "protoc. With a registry and Avro, the schema as which all records are read: its aliases and defaults "
+            "count."
+        ),
+    )
+    message: str | None = Field(
+        None, min_length=1, description="Name of the Protobuf message, where the file of `schema` has several."
+    )
+
+
+class Impressions(Records):
     """The topic of the impressions, and the meaning of their fields."""
 
-    topic: TopicName = Field(description="Topic of the impressions, one JSON object per record.")
+    topic: TopicName = Field(description="Topic of the impressions, one event per record.")
     id: FieldName = Field("id", description="Field that holds the impression's id, a string or an integer.")
     time: FieldName | None = Field(
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
@@ -55,10 +88,10 @@ class Impressions(Section):
     )
 
 
-class Clicks(Section):
+class Clicks(Records):
     """The topic of the clicks, and the meaning of their fields."""
 
-    topic: TopicName = Field(description="Topic of the clicks, one JSON object per record.")
+    topic: TopicName = Field(description="Topic of the clicks, one event per record.")
     id: FieldName = Field("id", description="Field that holds the id of the impression that was clicked.")
     time: FieldName | None = Field(
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
@@ -81,6 +114,51 @@ class Input(Section):
             "Form of time fields: a number of milliseconds, seconds or microseconds since 1970, or iso for "
             "text in ISO 8601. auto takes text as iso and goes by the size of a number."
         ),
+    )
+
+
+def _without_credentials(url: str) -> str:
+    """The address or addresses as given. What may be a password is in no message."""
+    if not all(re.fullmatch(r"https?://[^@\s/]+(/[^@\s]*)?", one.strip()) for one in url.split(",")):
+        raise ValueError(
+            "must be http://HOST:PORT or https://HOST:PORT, several with commas between them; user and password "
+            "belong in basic.auth.user.info"
+        )
+    return url
+
+
+class Registry(Section):
+    """The schema registry, in the words of Confluent's clients."""
+
+    url: Annotated[str, AfterValidator(_without_credentials)] | None = Field(
+        None,
+        description="Address of the registry, several with commas between them; null for none.",
+    )
+    user_info: Reference | None = Field(
+        None,
+        alias="basic.auth.user.info",
+        description="`user:password`, in a file or variable.",
+    )
+    bearer_token: Reference | None = Field(
+        None, alias="bearer.auth.token", description="Token to show instead, in a file or variable."
+    )
+    ca: str | None = Field(
+        None,
+        alias="ssl.ca.location",
+        min_length=1,
+        description="File with the authorities that may vouch for the registry; null for those of the system.",
+    )
+    certificate: str | None = Field(
+        None, alias="ssl.certificate.location", min_length=1, description="File with the certificate to show."
+    )
+    key: str | None = Field(
+        None, alias="ssl.key.location", min_length=1, description="File with the key of that certificate."
+    )
+    key_password: Reference | None = Field(
+        None, alias="ssl.key.password", description="Password of that key, in a file or variable."
+    )
+    timeout_ms: Annotated[DurationMs, lasting("100ms", "5m")] = Field(
+        10 * SECOND_MS, alias="timeout", description="How long one question to the registry may take."
     )
 
 

@@ -17,6 +17,8 @@ from stream_learner.config.sections import (
     Join,
     Learner,
     ModelName,
+    Records,
+    Registry,
     Scorer,
     Snapshots,
     Topics,
@@ -49,6 +51,7 @@ class Tree(Section):
         )
     )
     input: Input = Field(description="The input topics.")
+    registry: Registry = Field(default_factory=Registry, description="The schema registry of the input topics.")
     join: Join = Field(default_factory=Join, description="How impressions and clicks become examples.")
     features: Features = Field(default_factory=Features, description="How fields become features.")
     learner: Learner = Field(default_factory=Learner, description="The learner.")
@@ -178,6 +181,7 @@ class Tree(Section):
                 time_unit=impressions.time_unit or self.input.time_unit,
                 weight=impressions.weight,
                 max_weight=impressions.max_weight,
+                format=self.format_of(impressions),
             ),
             replace(
                 common,
@@ -185,8 +189,19 @@ class Tree(Section):
                 time=clicks.time,
                 time_unit=clicks.time_unit or self.input.time_unit,
                 value=clicks.value,
+                format=self.format_of(clicks),
             ),
         )
+
+    def is_framed(self, records: Records) -> bool:
+        """Whether the records of an input topic begin with the id of their schema."""
+        if records.framed is not None:
+            return records.framed
+        return records.format != "json" and self.registry.url is not None
+
+    def format_of(self, records: Records) -> str:
+        """The form of the records of an input topic: "json", or "avro, framed"."""
+        return f"{records.format}, framed" if self.is_framed(records) else records.format
 
     def optimizer(self) -> Optimizer:
         """The learner's optimizer. Raises ValueError for hyper-parameters it cannot work with."""

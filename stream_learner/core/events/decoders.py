@@ -2,6 +2,9 @@
 
 A batch is records back to back (`data`), their `bounds` i64[n+1], and their Kafka timestamps i64[n] in epoch ms. A
 record without a value is an empty slice. No record is dropped, reordered, or raises: every one has a status.
+
+A `Form` says what the bytes of a topic's records are, and makes the decoder that gives their columns: `JSON`, here, or
+one of `schema_forms`. Impressions and clicks are made from those columns, whatever the form.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +24,16 @@ from stream_learner.core.events.fast.scanner import count_inside, decode_events,
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.plan import Plan, Role
-from stream_learner.core.events.reasons import Reason, Refused
-from stream_learner.core.events.reference import PlainRow, parse_event, read_event
+from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason, Refused
+from stream_learner.core.events.reference import PlainRow, beyond_float64, parse_event, read_event
 from stream_learner.core.machine.hashing import xxh64
 from stream_learner.core.machine.memory import buffer_address
 
 __all__ = ["ClickDecoder", "Clicks", "EventSpec", "ImpressionDecoder", "Impressions", "Reason", "TimeUnit"]
 
 TimeUnit = Literal["ms", "s", "us", "iso", "auto"]
+Batch = tuple[bytes | NDArray[np.uint8], NDArray[np.int64]]
+"""Bytes of n records back to back, and their bounds i64[n+1]."""
 
 _FIRST_GUESS = 48
 EVENT_PADDING = bytes(lay.PADDING)
@@ -47,7 +52,8 @@ class Impressions:
     status u8[n] (`Reason`, 0 = OK), time_ms i64[n] >= 0, id_hash u64[n] (never 0), weight f64[n] (finite, >= 0,
     1 where none is given), row_start i64[n+1], keys u64[m] (distinct within a row, never 0), values f64[m]
     (finite, never 0), counted u8[m]: the number under which each feature counts; u8[0] if nobody counts. values may be
-    f64[0] where every value is 1, if the decoder leaves ones out.
+    f64[0] where every value is 1, if the decoder leaves ones out. as_json: the events as JSON, where the records had
+    another form, an empty slice for a record that has none; None where the records are the JSON.
     """
 
     status: NDArray[np.uint8]
@@ -58,6 +64,7 @@ class Impressions:
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
     counted: NDArray[np.uint8] = field(default_factory=_no_numbers)
+    as_json: Batch | None = None
 
     def __len__(self) -> int:
         return len(self.status)
@@ -89,7 +96,8 @@ class EventSpec:
     timestamp; this is not checked if the record has none, that is a negative one. time_unit: `events.reference` has
     the rules. weight: its field holds a finite number from 0 to `max_weight`. value: its field holds a number in
     [0, 1]. A weight or value that is absent or null is 1. max_event_bytes: larger records are refused unread.
-    Raises ValueError for contradicting settings.
+    format: the form of the records; here it only tells specifications apart. Raises ValueError for contradicting
+    settings.
     """
 
     id: str = "id"
@@ -100,6 +108,7 @@ class EventSpec:
     max_event_bytes: int = 1 << 20
     max_skew_ms: int = 60_000
     max_weight: float = math.inf
+    format: str = "json"
 
     def __post_init__(self) -> None:
         if self.time_unit not in get_args(TimeUnit):
@@ -141,6 +150,8 @@ class EventSpec:
             found |= {"time": self.time, "time_unit": self.time_unit, "max_skew_ms": self.max_skew_ms}
         if self.weight is not None:
             found |= {"weight": self.weight, "max_weight": repr(float(self.max_weight))}
+        if self.format != "json":
+            found["format"] = self.format
         return found
 
     def paths(self) -> tuple[str, ...]:
@@ -182,7 +193,7 @@ class EventSpec:
 @dataclass(slots=True)
 class Columns:
     """Columns of n events: status u8[n], time_ms i64[n], id_hash u64[n], number f64[n] (weight or value),
-    row_start i64[n+1], keys u64[m], values f64[m] or f64[0], counted u8[m] or u8[0] (as of `Impressions`).
+    row_start i64[n+1], keys u64[m], values f64[m] or f64[0], counted u8[m] or u8[0], as_json (as of `Impressions`).
     """
 
     status: NDArray[np.uint8]
@@ -193,10 +204,43 @@ class Columns:
     keys: NDArray[np.uint64]
     values: NDArray[np.float64]
     counted: NDArray[np.uint8]
+    as_json: Batch | None = None
+
+
+class RecordDecoder(Protocol):
+    """The port for decoders: from the bytes of a batch to columns. One serves one thread at a time.
+
+    The bytes stay the caller's and are not kept; the columns are the caller's own.
+    """
+
+    def decode(
+        self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None
+    ) -> Columns:
+        """Columns of the n records data[bounds[i]:bounds[i+1]] with Kafka timestamps i64[n]; None if no time is wanted.
+
+        Raises ValueError if the bounds do not fit the data, or the timestamps the bounds; `SchemaAwaited` where records
+        cannot be read yet, and then nothing was decoded.
+        """
+
+    def words(self, raw: bytes, reason: Reason) -> str:
+        """Why a record could not be used, in words for a person."""
+
+
+class Form(Protocol):
+    """The form of a topic's records."""
+
+    def decoder(self, plan: Plan, ones_left_out: bool = False) -> RecordDecoder:
+        """A decoder of records of this form. ones_left_out: as of `BatchDecoder`."""
+
+
+class SchemaAwaited(Exception):
+    """Records of a batch have a schema that is not known yet: the same call may succeed later. The text says why, and
+    is empty where it is only being asked for.
+    """
 
 
 class BatchDecoder:
-    """Decodes batches of events by one plan: by kernels, and by `reference` where they stop.
+    """Decodes batches of events in JSON by one plan: by kernels, and by `reference` where they stop.
 
     One decoder serves one thread at a time. handed_over: how many events so far went through `reference`, because they
     were unusual or had unknown fields.
@@ -239,6 +283,10 @@ class BatchDecoder:
         out.keys, out.values, out.counted = out.keys[:filled], out.values[:filled], out.counted[:filled]
         self._row_length = filled / max(n, 1)
         return out
+
+    def words(self, raw: bytes, reason: Reason) -> str:
+        """Why a record could not be used, in words for a person."""
+        return BEYOND_FLOAT64 if reason is Reason.NOT_JSON and beyond_float64(raw) else reason.text
 
     def _new_columns(self, n: int) -> Columns:
         room = int(n * self._row_length * 1.02) + self._most
@@ -343,6 +391,17 @@ def events_inside(data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) ->
     return inside
 
 
+class JsonForm:
+    """Records that are the JSON of an event, and nothing else."""
+
+    def decoder(self, plan: Plan, ones_left_out: bool = False) -> RecordDecoder:
+        """A decoder of such records."""
+        return BatchDecoder(plan, ones_left_out)
+
+
+JSON = JsonForm()
+
+
 class ImpressionDecoder:
     """Decodes impressions by one event and feature specification. One decoder serves one thread at a time.
 
@@ -355,18 +414,21 @@ class ImpressionDecoder:
         feature_spec: FeatureSpec,
         numbers: FieldNumbers | None = None,
         ones_left_out: bool = False,
+        form: Form = JSON,
     ) -> None:
         """numbers: by which the fields of features are numbered; None if nobody counts them. ones_left_out: whether to
-        leave out the values of batches, until one comes that is not 1."""
+        leave out the values of batches, until one comes that is not 1. form: of the records."""
         self.events, self.features = event_spec, feature_spec
-        self._decoder = BatchDecoder(event_spec.impression_plan(feature_spec, numbers), ones_left_out)
+        self._decoder = form.decoder(event_spec.impression_plan(feature_spec, numbers), ones_left_out)
+        self.words = self._decoder.words
 
     def decode(
         self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]
     ) -> Impressions:
         """The impressions of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
 
-        Raises ValueError if the bounds do not rise from 0 or more to len(data) or less, or lengths differ.
+        Raises ValueError if the bounds do not rise from 0 or more to len(data) or less, or lengths differ; and
+        SchemaAwaited, as `RecordDecoder` does.
         """
         columns = self._decoder.decode(data, bounds, record_times_ms)
         return Impressions(
@@ -378,22 +440,24 @@ class ImpressionDecoder:
             columns.keys,
             columns.values,
             columns.counted,
+            columns.as_json,
         )
 
 
 class ClickDecoder:
     """Decodes clicks by one event specification. One decoder serves one thread at a time."""
 
-    def __init__(self, event_spec: EventSpec) -> None:
+    def __init__(self, event_spec: EventSpec, form: Form = JSON) -> None:
         self.events = event_spec
-        self._decoder = BatchDecoder(event_spec.click_plan())
+        self._decoder = form.decoder(event_spec.click_plan())
+        self.words = self._decoder.words
 
     def decode(
         self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], record_times_ms: NDArray[np.int64]
     ) -> Clicks:
         """The clicks of the records data[bounds[i]:bounds[i+1]], i < n. The arrays are the caller's own.
 
-        Raises ValueError if the bounds do not rise from 0 or more to len(data) or less, or lengths differ.
+        Raises what `ImpressionDecoder.decode` raises.
         """
         columns = self._decoder.decode(data, bounds, record_times_ms)
         return Clicks(columns.status, columns.time_ms, columns.id_hash, columns.number)

@@ -9,7 +9,10 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """Outcome of reading one event: OK, or the reason of the first check that failed, in the order of `reference`."""
+    """Outcome of reading one event: OK, or the reason of the first check that failed, in the order of `reference`.
+
+    The last three are of records in another form than plain JSON; they come before what `reference` checks.
+    """
 
     OK = 0
     NOT_JSON = 1
@@ -24,6 +27,9 @@ class Reason(IntEnum):
     BAD_WEIGHT = 10
     BAD_VALUE = 11
     NOT_FINITE = 12
+    NOT_FRAMED = 13
+    NOT_OF_SCHEMA = 14
+    UNUSABLE_SCHEMA = 15
 
     @property
     def text(self) -> str:
@@ -45,14 +51,17 @@ _TEXTS = {
     Reason.BAD_WEIGHT: "the weight is not a number from 0 to max_weight",
     Reason.BAD_VALUE: "the value is not a number between 0 and 1",
     Reason.NOT_FINITE: "a feature's value is not finite",
+    Reason.NOT_FRAMED: "the bytes do not begin with 0 and a schema id",
+    Reason.NOT_OF_SCHEMA: "the bytes are not what the schema says",
+    Reason.UNUSABLE_SCHEMA: "the schema cannot be used",
 }
 BEYOND_FLOAT64 = "a number is beyond float64"
 """The words for NOT_JSON where `reference.beyond_float64` says so."""
 
 
 class Refused(Exception):
-    """Raised to end the reading of one event; `reason` is never OK."""
+    """Raised to end the reading of one event; `reason` is never OK. The text is that of the reason, or says more."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.text)
+    def __init__(self, reason: Reason, text: str = "") -> None:
+        super().__init__(text or reason.text)
         self.reason = reason

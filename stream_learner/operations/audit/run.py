@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, TopicAndPartition
 from stream_learner.adapters.kafka.ends import committed_offsets
-from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.snapshots.checkpoint_copy import CopyHead
 from stream_learner.errors import AuditFailed, AuditIncomplete, NotFound, StreamLearnerError
 from stream_learner.operations.audit.copy_check import CopyCheck, CopyPosition, digest_of, positions_of
@@ -38,6 +37,7 @@ from stream_learner.operations.audit.mark_checks import MarkChecks, Sums
 from stream_learner.operations.audit.positives import check_positives
 from stream_learner.operations.audit.request import AuditedPartition, AuditRequest
 from stream_learner.operations.audit.snapshots_check import Published, check_snapshots
+from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.unusable_records import UnusableRecords
 from stream_learner.roles.joiner.bad_records import BadShare
@@ -208,13 +208,13 @@ class _Audit:
         if not self._request.replay:
             return None
         config = self._config
-        impressions, clicks = config.event_specs()
+        forms = EventForms(config)
         plan = InputPlan(
             settings=self._settings,
             impressions_topic=topics.impressions.name,
             clicks_topic=topics.clicks.name,
-            impression_decoder=ImpressionDecoder(impressions, config.feature_spec()),
-            click_decoder=ClickDecoder(clicks),
+            impression_decoder=forms.impression_decoder(config.feature_spec()),
+            click_decoder=forms.click_decoder(),
             bad_share=BadShare(1.0, 1),
             clock=None,
         )

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings, OffsetQueries, PartitionReader, RawBatch
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder, Impressions
+from stream_learner.core.events.decoders import Impressions
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.features import names_of_keys
 from stream_learner.core.log.subset import FeatureSubset
 from stream_learner.errors import ConfigError, LogTrimmed, NotFound
+from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.last_publication import read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
@@ -64,7 +65,7 @@ def subset_for(config: Config, source: Config, until_tick: int, report: Report |
     old, new = FeatureSpec.from_dict(content["features"]), config.feature_spec()
     if old.to_dict() == new.to_dict():
         return None
-    events, _ = config.event_specs()
+    events, forms = config.event_specs()[0], EventForms(config)
     if list(events.paths()) != list(content["inputs"]["ignored_fields"]):
         raise ConfigError(
             f"input.impressions says that id, time and weight are in {', '.join(events.paths())}; "
@@ -72,7 +73,7 @@ def subset_for(config: Config, source: Config, until_tick: int, report: Report |
         )
     impressions = content["inputs"]["impressions"]
     ranges = impressions_of_log(settings, admin, source.examples_topic, impressions, until_tick)
-    return FeatureSubset(scan_dropped_keys(settings, impressions, ranges, events, old, new, report=report))
+    return FeatureSubset(scan_dropped_keys(settings, impressions, ranges, forms, old, new, report=report))
 
 
 def impressions_of_log(
@@ -116,7 +117,7 @@ def scan_dropped_keys(
     settings: KafkaSettings,
     topic: str,
     ranges: Mapping[int, ImpressionRange],
-    events: EventSpec,
+    forms: EventForms,
     old: FeatureSpec,
     new: FeatureSpec,
     *,
@@ -128,7 +129,7 @@ def scan_dropped_keys(
     another value, or cannot use an impression that `old` can; LogTrimmed if a range holds fewer records than the log
     was made from. Impressions that only `new` can use are not in the log: they are counted and logged.
     """
-    scan = _Scan(topic, events, old, new)
+    scan = _Scan(topic, forms, old, new)
     total = sum(span.end - span.start for span in ranges.values())
     before = 0
     for partition, span in ranges.items():
@@ -156,10 +157,10 @@ def scan_dropped_keys(
 class _Scan:
     """Compares both specifications batch by batch, and keeps the keys that only the old one makes."""
 
-    def __init__(self, topic: str, events: EventSpec, old: FeatureSpec, new: FeatureSpec) -> None:
+    def __init__(self, topic: str, forms: EventForms, old: FeatureSpec, new: FeatureSpec) -> None:
         self._topic = topic
         self._new_spec = new
-        self._old, self._new = ImpressionDecoder(events, old), ImpressionDecoder(events, new)
+        self._old, self._new = forms.impression_decoder(old), forms.impression_decoder(new)
         self._keys = np.zeros(0, np.uint64)
         self._fresh: list[NDArray[np.uint64]] = []
         self._fresh_keys = 0
@@ -173,7 +174,8 @@ class _Scan:
         rows = _Rows(old, new)
         wrong = rows.first_wrong(self._keys)
         if wrong is not None:
-            event = batch.values[wrong] or b""
+            data, edges = old.as_json or (batch.data, batch.bounds)
+            event = bytes(data[edges[wrong] : edges[wrong + 1]])
             where = f"partition {partition} offset {int(batch.offsets[wrong])}"
             raise self._not_a_subset(where, rows.strange_keys(wrong, self._keys), event)
         self._add(rows.dropped)

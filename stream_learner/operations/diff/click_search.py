@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stream_learner.adapters.kafka import KafkaSettings, OffsetQueries, PartitionReader
-from stream_learner.core.events.decoders import ClickDecoder, EventSpec
+from stream_learner.core.events.decoders import ClickDecoder
 
 READ_RECORDS = 2_000
 WAIT_S = 0.5
@@ -37,10 +37,10 @@ class WantedClicks(NamedTuple):
 class ClickSearch:
     """Reads parts of click partitions. Used by one thread."""
 
-    def __init__(self, settings: KafkaSettings, queries: OffsetQueries, spec: EventSpec) -> None:
+    def __init__(self, settings: KafkaSettings, queries: OffsetQueries, decoder: ClickDecoder) -> None:
         self._settings = settings
         self._queries = queries
-        self._decoder = ClickDecoder(spec)
+        self._decoder = decoder
 
     def find(self, partition: int, wanted: Sequence[Sequence[WantedClicks]]) -> list[list[Click]]:
         """The clicks for each list in `wanted`, with topic, partition, offset, time_ms and value.

@@ -24,6 +24,7 @@ from stream_learner.operations.diff.click_search import ClickSearch
 from stream_learner.operations.diff.differences import ComparedModel, Differences
 from stream_learner.operations.diff.log_walk import NO_END, NOT_KNOWN, LogWalk
 from stream_learner.operations.diff.matching import WAITING_BYTES, Examples, Matching
+from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.last_publication import LastPublication, read_last_publication
 from stream_learner.roles.common.log_reader import accepted_ticks
 from stream_learner.wording import count_of
@@ -103,8 +104,7 @@ def _compare_logs(
             f"{topics[0]} has {count_of(counts[0], 'partition')}, {topics[1]} has {counts[1]}: equal ids do not meet",
             action="Only logs with the same number of partitions can be compared.",
         )
-    _, clicks = config.event_specs()
-    search = ClickSearch(settings, admin.offsets, clicks)
+    search = ClickSearch(settings, admin.offsets, EventForms(config).click_decoder())
     begun = max(_begun(settings, admin, found[topic]) for topic in topics)
     begin = begun if from_tick is None else from_tick
     for partition in range(counts[0]):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,10 +23,9 @@ from stream_learner.adapters.kafka import (
     Reader,
     TopicAndPartition,
 )
-from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions
+from stream_learner.core.events.decoders import ClickDecoder, Clicks, ImpressionDecoder, Impressions, SchemaAwaited
 from stream_learner.core.events.field_counts import FieldCounts
-from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason
-from stream_learner.core.events.reference import beyond_float64
+from stream_learner.core.events.reasons import Reason
 from stream_learner.core.join.state import JoinState
 from stream_learner.errors import LogTrimmed, RetryLater, TooManyBadRecords
 from stream_learner.roles.common.lifecycle import monotonic_ms
@@ -43,6 +43,7 @@ NEWEST_RECORDS = 200
 """
 MOST_PARTITIONS = 16
 WAIT_S = 0.05
+Decoded = TypeVar("Decoded", Impressions, Clicks)
 
 
 class RateLimit:
@@ -102,6 +103,39 @@ class InputPlan:
     new_reader_beside: Callable[..., Reader] = PartitionReader
 
 
+class _Undecoded:
+    """A reader that gives the same batch again until it was decoded. Its position is behind what was.
+
+    awaits: why the batch cannot be decoded, "" if nothing is amiss.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._batch: RawBatch | None = None
+        self.awaits = ""
+        self.close = reader.close
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record to decode."""
+        return self._reader.position if self._batch is None else int(self._batch.offsets[0])
+
+    def decoded(self, records: int, decode: Callable[..., Decoded]) -> tuple[RawBatch, Decoded] | None:
+        """The next batch, decoded; None where none came, or its schemas are not known yet."""
+        if self._batch is None:
+            self._batch = self._reader.read(records)
+        batch = self._batch
+        if batch is None:
+            return None
+        try:
+            found = batch, decode(batch.data, batch.bounds, batch.record_times_ms)
+        except SchemaAwaited as error:
+            self.awaits = str(error)
+            return None
+        self._batch, self.awaits = None, ""
+        return found
+
+
 class Inputs:
     """Reads both inputs of one partition for a join. Used by one thread.
 
@@ -127,11 +161,13 @@ class Inputs:
         self._partition = partition
         self._join = join
         self._buffer_bytes = buffer_bytes
-        self._impressions = plan.new_reader(
-            plan.settings, plan.impressions_topic, partition, join.next_impression_to_read, name="impressions"
+        self._impressions = _Undecoded(
+            plan.new_reader(
+                plan.settings, plan.impressions_topic, partition, join.next_impression_to_read, name="impressions"
+            )
         )
-        self._clicks = plan.new_reader(
-            plan.settings, plan.clicks_topic, partition, join.next_click_to_read, name="clicks"
+        self._clicks = _Undecoded(
+            plan.new_reader(plan.settings, plan.clicks_topic, partition, join.next_click_to_read, name="clicks")
         )
         self.clock: StreamClock | None = None
         if plan.clock is not None:
@@ -162,14 +198,14 @@ class Inputs:
 
     def read_clicks(self) -> bool:
         """Read clicks once and add them to the join; returns whether any came."""
-        batch = self._clicks.read(READ_RECORDS)
-        if batch is not None:
-            clicks = self._plan.click_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
-            self._note_dead(self._plan.clicks_topic, batch, clicks.status)
+        found = self._clicks.decoded(READ_RECORDS, self._plan.click_decoder.decode)
+        if found is not None:
+            batch, clicks = found
+            self._note_dead(self._plan.clicks_topic, batch, clicks.status, self._plan.click_decoder.words)
             self._join.add_clicks(batch.offsets, clicks)
             self._note_clicks(clicks)
         self._join.set_click_position(self._clicks.position)
-        return batch is not None
+        return found is not None
 
     def read_impressions(self) -> bool:
         """Read impressions once, as many as the rate allows, and add them to the join; returns whether any came."""
@@ -177,18 +213,26 @@ class Inputs:
         allowed = READ_RECORDS if limit is None else limit.allowed(time.monotonic())
         if not allowed:
             return False
-        batch = self._impressions.read(allowed)
-        if batch is not None:
+        found = self._impressions.decoded(allowed, self._plan.impression_decoder.decode)
+        if found is not None:
+            batch, impressions = found
             if limit is not None:
                 limit.took(len(batch.offsets))
-            impressions = self._plan.impression_decoder.decode(batch.data, batch.bounds, batch.record_times_ms)
-            self._note_dead(self._plan.impressions_topic, batch, impressions.status)
+            words = self._plan.impression_decoder.words
+            self._note_dead(self._plan.impressions_topic, batch, impressions.status, words)
             self._join.add_impressions(batch.offsets, impressions)
             if self._plan.field_counts is not None:
-                self._plan.field_counts.note(batch.data, batch.bounds, impressions.row_start, impressions.keys)
+                events = impressions.as_json or (batch.data, batch.bounds)
+                self._plan.field_counts.note(*events, impressions.row_start, impressions.keys)
             self._note_impressions(impressions)
         self._join.set_impression_position(self._impressions.position)
-        return batch is not None
+        return found is not None
+
+    @property
+    def awaits(self) -> str:
+        """Why records that were read cannot be decoded yet; "" where nothing is amiss."""
+        sides = ((self._plan.impressions_topic, self._impressions), (self._plan.clicks_topic, self._clicks))
+        return "; ".join(f"{topic} waits for a schema: {side.awaits}" for topic, side in sides if side.awaits)
 
     def _note_clicks(self, clicks: Clicks) -> None:
         if self.clock is not None:
@@ -265,17 +309,23 @@ class Inputs:
         waits_since = None if silence is None else silence.waits_since(self._partition)
         return clock.stream_ms(m, base, impressions_seen=impressions_seen, waits_since=waits_since)
 
-    def _note_dead(self, topic: str, batch: RawBatch, status: np.ndarray) -> None:
-        """Make letters for the dead records of a batch that no mark has counted, and count them for the share."""
+    def _note_dead(
+        self, topic: str, batch: RawBatch, status: np.ndarray, words: Callable[[bytes, Reason], str]
+    ) -> None:
+        """Make letters for the dead records of a batch that no mark has counted, and count them for the share.
+
+        words: why a record could not be used.
+        """
         letters = self._letters
         if letters is None:
             return
         new = first_at(batch.offsets, letters.begin[topic])
         for i in (status[new:].nonzero()[0] + new).tolist():
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
-            value, reason = batch.values[i], Reason(status[i])
-            text = BEYOND_FLOAT64 if reason is Reason.NOT_JSON and beyond_float64(value or b"") else reason.text
-            letters.add(DeadLetter(topic, self._partition, offset, time_ms, value, text))
+            value = batch.values[i]
+            letters.add(
+                DeadLetter(topic, self._partition, offset, time_ms, value, words(value or b"", Reason(status[i])))
+            )
         try:
             self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:])
         except TooManyBadRecords as error:
@@ -318,8 +368,13 @@ def _count(plan: InputPlan, topic: str, partition: int, begin: int, end: int) ->
     ) as reader:
         while reader.position < end:
             batch = reader.read(NEWEST_RECORDS, WAIT_S)
-            if batch is not None:
-                status = decode(batch.data, batch.bounds, batch.record_times_ms).status
-                bad, read = bad + int(np.count_nonzero(status)), read + len(status)
+            while batch is not None:
+                try:
+                    status = decode(batch.data, batch.bounds, batch.record_times_ms).status
+                except SchemaAwaited:
+                    yield False
+                else:
+                    bad, read = bad + int(np.count_nonzero(status)), read + len(status)
+                    break
             yield True
     return bad, read

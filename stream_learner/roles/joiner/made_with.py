@@ -25,13 +25,17 @@ PARTITION = 0
 MOST_CHARACTERS = 3_500
 """Brokers take 4,096 bytes of metadata unless set otherwise."""
 SHOWN_CHARACTERS = 200
+RECORDS = ("format", "framed")
 READING = ("input.time_unit", "join.max_event_bytes", "join.max_skew")
 SECTIONS: Mapping[str, Sequence[str]] = {
     "join": tuple(
         f"join.{name}" for name in ("window", "skew", "tick", "dedupe", "keep_negatives", "lateness", "agree")
     ),
-    "input.impressions": (*(f"input.impressions.{name}" for name in ("id", "time", "weight", "max_weight")), *READING),
-    "input.clicks": (*(f"input.clicks.{name}" for name in ("id", "time", "value")), *READING),
+    "input.impressions": (
+        *(f"input.impressions.{name}" for name in ("id", "time", "weight", "max_weight", *RECORDS)),
+        *READING,
+    ),
+    "input.clicks": (*(f"input.clicks.{name}" for name in ("id", "time", "value", *RECORDS)), *READING),
     "features": tuple(
         f"features.{name}"
         for name in (

@@ -97,8 +97,7 @@ class PartitionJoiner:
         self.partition = partition
         self.remembered = remembered
         self.progress = Progress(hint=hint)
-        self.held_for = ""
-        """Why the inputs are not read: too many of their records are bad; "" while they are read."""
+        self._held_for = ""
         self._plan = plan
         self._buffer_bytes = buffer_bytes
         self._log = plan.log.bind(partition=partition)
@@ -135,6 +134,13 @@ class PartitionJoiner:
     def inputs(self) -> Inputs | None:
         """The inputs, None before step 2 has opened them."""
         return None if self._state is None else self._state.inputs
+
+    @property
+    def held_for(self) -> str:
+        """Why the inputs are not read: too many of their records are bad, or they have a schema that is not known; ""
+        while they are read.
+        """
+        return self._held_for or ("" if self._state is None else self._state.inputs.awaits)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -415,7 +421,7 @@ class PartitionJoiner:
     ) -> Generator[bool, None, dict[int, int]]:
         """Read nothing and append nothing; look again every `HOLD_LOOK_S`. Returns where the good records begin."""
         self._log.error("bad_records_held", topic=topic, reason=str(error))
-        self.held_for = str(error)
+        self._held_for = str(error)
         try:
             while True:
                 look_at_s = self._plan.clock_s() + HOLD_LOOK_S
@@ -428,7 +434,7 @@ class PartitionJoiner:
                 if good_from is not None:
                     return good_from
         finally:
-            self.held_for = ""
+            self._held_for = ""
 
     def _take_deliveries(self, state: PartitionState, writer: AttemptWriter) -> Generator[bool, None, None]:
         """Take what the brokers say. An error drops the attempt; a foreign offset means that somebody else wrote."""

@@ -27,9 +27,9 @@ from stream_learner.adapters.kafka import (
 )
 from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import get_logger
-from stream_learner.core.events.decoders import ClickDecoder, ImpressionDecoder
 from stream_learner.core.log.marks import InputIdentity
 from stream_learner.errors import PartitionCountsDiffer
+from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.lifecycle import monotonic_ms, wall_clock_ms
 from stream_learner.roles.common.record_sizes import RecordSizes, example_record_bytes
 from stream_learner.roles.common.unusable_records import UnusableRecords
@@ -192,16 +192,15 @@ class JoinerRole:
 
     def _input_plan(self, topics: _Topics, pools: ReaderPools, fields: FieldReport) -> InputPlan:
         config, join = self._config, self._config.join
-        impression_spec, click_spec = config.event_specs()
-        rule = self._clock_rule()
+        forms, rule = EventForms(config, wait_s=0.0), self._clock_rule()
         return InputPlan(
             settings=self._settings,
             impressions_topic=topics.impressions.name,
             clicks_topic=topics.clicks.name,
-            impression_decoder=ImpressionDecoder(
-                impression_spec, config.feature_spec(), config.field_numbers(), ones_left_out=True
+            impression_decoder=forms.impression_decoder(
+                config.feature_spec(), config.field_numbers(), ones_left_out=True
             ),
-            click_decoder=ClickDecoder(click_spec),
+            click_decoder=forms.click_decoder(),
             bad_share=BadShare(join.max_bad_share, join.bad_share_period_ms),
             clock=rule,
             clock_ms=self._clock_ms,

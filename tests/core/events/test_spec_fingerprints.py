@@ -167,8 +167,11 @@ def test_a_setting_that_changes_what_is_read_changes_the_fingerprint(name: str) 
 
 
 def test_every_setting_of_events_is_tried() -> None:
-    """A new setting needs a line above."""
-    assert {*OTHER_EVENTS} == {*EventSpec.__dataclass_fields__}
+    """A new setting needs a line above; the format is the decoder's."""
+    assert {*OTHER_EVENTS, "format"} == {*EventSpec.__dataclass_fields__}
+    other = replace(EVENT, format="avro")
+    assert other.fingerprint != EVENT.fingerprint
+    assert other.differences(EVENT) == EVENT.differences(other) == ["format"]
 
 
 def test_settings_without_use_do_not_change_the_fingerprint() -> None:
