@@ -14,6 +14,7 @@ import numpy as np
 from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.parts import DECODING, HASHING, compile_parts
 from stream_learner.errors import ConfigError
 from stream_learner.evaluate.compiling import notice_if_slow
 from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
@@ -90,11 +91,12 @@ class FileReaders:
 
     def compile_parsers(self, makers: Iterable[Callable[[], Reader]], say: Callable[[str], None]) -> None:
         """Load or compile the parsers, before the clock starts."""
-        if not isinstance(self._files, TextSource):
-            return
         with notice_if_slow(say, "compiling the parser, once on this machine; later starts take it from the cache"):
+            if self.format not in ("vw", "libsvm"):
+                compile_parts([HASHING, DECODING])
+                return
             for make in makers:
-                make()(Block(b"", 2, self._files.paths[0]))
+                make()(Block(b"", 2, self.files[0]))
 
     def _check_options(self) -> None:
         """Raise ConfigError for an option that does not apply to this format."""

@@ -18,7 +18,7 @@ from stream_learner.core.parts import every_part
 
 PACKAGE = Path(stream_learner.__file__).parent
 MAKERS = {"kernel", "inlined", "copied"}
-PARSERS = {f"evaluate.formats.{name}" for name in ("csv", "libsvm", "table", "vw.kernel")}
+PARSERS = {f"evaluate.formats.{name}" for name in ("libsvm", "vw.kernel")}
 """Modules with entries that no part names: an evaluation parses an empty block before its clock starts."""
 RULES = "core.model.optimizers."
 RECORD = np.zeros(1, np.dtype((np.record, [("a", np.int64), ("b", np.float64)])))[0]
