@@ -128,4 +128,4 @@ def test_python_calls_no_kernel_that_is_no_entry(sources: list[Source]) -> None:
 def test_every_module_with_entries_is_in_a_part(sources: list[Source]) -> None:
     """So a role that has its parts has no kernel left to compile: `test_kernels_of_roles.py` shows that it has them."""
     named = {f"core.{module}" for part in every_part() for module in part.modules}
-    assert {source.module for source in sources if source.entries} == named | PARSERS | {"evaluate.vw.float32.engine"}
+    assert {source.module for source in sources if source.entries} == named | PARSERS

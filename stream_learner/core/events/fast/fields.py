@@ -94,14 +94,6 @@ class FieldMemory:
         self.set(lay.CTX_COUNTED, address_of(column))
         self.set(lay.CTX_COUNTED_STEP, 1)
 
-    def add_unnamed(self) -> int:
-        """The offset of a new entry for features whose texts hold their names: no prefix is put before them."""
-        field = self._new_field(None)
-        self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
-        self._put_prefix(field, b"")
-        self._set_memory()
-        return field
-
     # ------------------------------------------------------------------------------------------- context
 
     def _set_limits(self) -> None:
