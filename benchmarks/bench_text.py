@@ -43,14 +43,14 @@ def run(quick: bool) -> list[Row]:
 
 def _kinds() -> list[tuple[str, str, Callable[[Cells], str], LineParser]]:
     """The kinds of text: name, note, a function that writes an example, the parser."""
-    theirs = VwTextOptions(hashing="vw", numbers="vw", repeats=True)
+    theirs = VwTextOptions(hashing="vw", repeats=True)
     pairs = VwTextOptions(quadratic=("in",))
     columns = ["label", *INTEGER_NAMES, *STRING_NAMES]
     spec = FeatureSpec(categorical=tuple(STRING_NAMES))
     return [
         ("vw", "name=value words, XXH64", _words, VwText()),
         ("vw_numbers", "13 numbers, 26 words, in two namespaces, XXH64", _numbers, VwText()),
-        ("vw_murmur", "the same, VW's hashing and float32", _numbers, VwText(theirs)),
+        ("vw_murmur", "the same, VW's hashing", _numbers, VwText(theirs)),
         ("vw_namespaces", "each word in its namespace, XXH64", _namespaces, VwText()),
         ("libsvm", "39 hashed indices", _libsvm, LibsvmText()),
         ("csv", "26 of 39 columns categorical", _csv, CsvText(columns, label="label", features=spec, header=False)),

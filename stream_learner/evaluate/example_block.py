@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.log.dictionary import Scratch, number_keys
 from stream_learner.core.log.examples import ExampleBatch, ExampleRecord
-from stream_learner.evaluate.formats.base import Fault, Parsed
+from stream_learner.evaluate.formats.base import Fault
 
 _NO_LIMIT = 1 << 62
 
@@ -25,7 +25,6 @@ class ExampleBlock:
 
     records: all examples; a new record begins where a dictionary is full. labelled bool[n]: False if an example is only
     to be predicted. tags: one for each example, or an empty list. faults: the lines of `file` that were left out.
-    parsed: the columns, if a model asks for them.
     """
 
     records: list[ExampleRecord]
@@ -33,7 +32,6 @@ class ExampleBlock:
     tags: Sequence[bytes] = ()
     faults: Sequence[Fault] = ()
     file: str = ""
-    parsed: Parsed | None = None
 
     def __len__(self) -> int:
         return len(self.labelled)

@@ -115,7 +115,9 @@ def _padded(array: NDArray[Any]) -> bytes:
 
 
 def load_learner(file: Path, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Learner:
-    """The learner of a file. Raises BadInput if its rows do not have its digest."""
+    """The learner of a file. Raises BadInput for another kind of file, and if its rows do not have its digest."""
+    if about.get("kind") != "learner":
+        raise BadInput(f"{file} is no model of a learner, but of kind {about.get('kind')!r}", action=_ACTION)
     try:
         state = about["state"]
         learner = Learner(make_optimizer(state["optimizer"]), loss=make_loss(**about["loss"]))

@@ -7,47 +7,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.core.model.fold import Learner
-from stream_learner.core.model.losses import Loss
 from stream_learner.evaluate.example_block import ExampleBlock
 from stream_learner.evaluate.measure import CurvePoint, Measure
 from stream_learner.evaluate.request import BestPass, PassPlan
 
 ONE_TICK = 0
 """Files have no ticks: all examples are folded as part of this one."""
-
-
-class Model(Protocol):
-    """A model that predicts and learns. One thread at a time."""
-
-    loss: Loss
-    """The loss it learns by, which is also the loss that is measured."""
-
-    def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict each example of a block, then learn from it if `learned` says so, one after the other.
-
-        Returns the margins f64[n], each as it was before the example was learned from. The margin is NaN if the model
-        refused to learn the example; such an example changes nothing.
-        """
-        ...
-
-    def end_pass(self) -> None:
-        """End a pass over all examples."""
-        ...
-
-    def nonzero(self) -> int:
-        """The number of weights that are not 0."""
-        ...
-
-    def save(self, file: Path) -> None:
-        """Write the whole state, so that a model loaded from it goes on to the same bits."""
-        ...
 
 
 class LearnerModel:
@@ -60,7 +32,11 @@ class LearnerModel:
         self.loss = learner.loss
 
     def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict and learn, as `Model.fold` says."""
+        """Predict each example of a block, then learn from it if `learned` says so, one after the other.
+
+        Returns the margins f64[n], each as it was before the example was learned from. The margin is NaN if the model
+        refused to learn the example; such an example changes nothing.
+        """
         margins = np.empty(len(block))
         start = 0
         for record in block.records:
@@ -70,7 +46,7 @@ class LearnerModel:
         return margins
 
     def end_pass(self) -> None:
-        """End a pass, as `Model.end_pass` says."""
+        """End a pass over all examples."""
         self.learner.end_pass()
 
     def nonzero(self) -> int:
@@ -78,7 +54,7 @@ class LearnerModel:
         return self.learner.count_nonzero()
 
     def save(self, file: Path) -> None:
-        """Write the state as a file of `model_file`."""
+        """Write the whole state, so that a model loaded from it goes on to the same bits."""
         from stream_learner.evaluate.model_file import save_learner
 
         save_learner(self.learner, file, self.key_rule)
@@ -94,7 +70,9 @@ class Trial:
     refused: examples that the optimizer would not learn from. margins f64[n]: those of the last block.
     """
 
-    def __init__(self, name: str, model: Model, plan: PassPlan, *, learn: bool = True, linked: bool = True) -> None:
+    def __init__(
+        self, name: str, model: LearnerModel, plan: PassPlan, *, learn: bool = True, linked: bool = True
+    ) -> None:
         """learn: False to predict and measure only. linked: predictions are written behind the loss's link, as
         probabilities for logistic loss, else as margins."""
         self.name = name

@@ -22,8 +22,7 @@ from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.pipeline import Reader, Source, TrialGroup
 from stream_learner.evaluate.readers import FileReaders, check_key_rule
 from stream_learner.evaluate.request import EvaluationRequest
-from stream_learner.evaluate.vw.model import EngineModel
-from stream_learner.evaluate.vw.trials import compile_engine, vw_trials
+from stream_learner.evaluate.vw.trials import vw_trials
 from stream_learner.roles.common.key_rule import with_key_rule
 
 if TYPE_CHECKING:
@@ -53,12 +52,12 @@ def make_plan(request: EvaluationRequest, say: Say) -> EvaluationPlan:
         request = replace(request, config=with_key_rule(request.config))
     tools = vw_trials(request)
     trials = _learner_trials(request) if request.load is None else _loaded(request.load, request)
-    key_rule = next((model.key_rule for model in _learners(trials)), _configured_rule(request))
+    key_rule = next((trial.model.key_rule for trial in trials), _configured_rule(request))
     if request.log:
         assert request.config is not None
         check_key_rule(key_rule, request.config)
         plan = EvaluationPlan(LogSource(request.config), [TrialGroup(lambda: read_log_block, trials)], trials)
-        _compile(trials, say)
+        compile_learners([trial.model.learner.optimizer for trial in trials], say)
         return plan
     readers = FileReaders(request, [file for tool in tools for file in tool.files], key_rule)
     groups: dict[Hashable, TrialGroup] = {}
@@ -67,19 +66,9 @@ def make_plan(request: EvaluationRequest, say: Say) -> EvaluationPlan:
     for tool in tools:
         _group(groups, tool.reading, readers.reader_of).trials.append(tool.trial)
     trials = [*trials, *(tool.trial for tool in tools)]
-    _compile(trials, say)
+    compile_learners([trial.model.learner.optimizer for trial in trials], say)
     readers.compile_parsers([group.make_reader for group in groups.values()], say)
     return EvaluationPlan(readers.source, list(groups.values()), trials, readers.files)
-
-
-def _compile(trials: list[Trial], say: Say) -> None:
-    compile_learners([model.learner.optimizer for model in _learners(trials)], say)
-    if any(isinstance(trial.model, EngineModel) for trial in trials):
-        compile_engine(say)
-
-
-def _learners(trials: list[Trial]) -> list[LearnerModel]:
-    return [trial.model for trial in trials if isinstance(trial.model, LearnerModel)]
 
 
 def _configured_rule(request: EvaluationRequest) -> int:
@@ -134,11 +123,6 @@ def _loaded(file: Path, request: EvaluationRequest) -> list[Trial]:
     if request.vw:
         return []
     about, arrays = read_model(file)
-    if about["kind"] != "learner":
-        raise ConfigError(
-            f"{file} is a model in the arithmetic of Vowpal Wabbit",
-            action="Give the command line that it was learned with, as --vw.",
-        )
     learner = load_learner(file, about, arrays)
     settings = {key: value for key, value in learner.optimizer.to_dict().items() if value is not None}
     name = _name(settings, str(learner.loss))

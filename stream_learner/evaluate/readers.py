@@ -13,7 +13,7 @@ import numpy as np
 
 from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.core.events.feature_spec import FeatureSpec
-from stream_learner.core.log.examples import ExampleBatch
+from stream_learner.core.parts import DECODING, HASHING, compile_parts
 from stream_learner.errors import ConfigError
 from stream_learner.evaluate.compiling import notice_if_slow
 from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
@@ -86,15 +86,16 @@ class FileReaders:
                 f"--vw reads VW text, and {self._name} holds {self.format}",
                 action="Use --learn for it, or convert it to VW text.",
             )
-        return lambda: BlockReader(make(), keep_parsed=reading is not None)
+        return lambda: BlockReader(make())
 
     def compile_parsers(self, makers: Iterable[Callable[[], Reader]], say: Callable[[str], None]) -> None:
         """Load or compile the parsers, before the clock starts."""
-        if not isinstance(self._files, TextSource):
-            return
         with notice_if_slow(say, "compiling the parser, once on this machine; later starts take it from the cache"):
+            if self.format not in ("vw", "libsvm"):
+                compile_parts([HASHING, DECODING])
+                return
             for make in makers:
-                make()(Block(b"", 2, self._files.paths[0]))
+                make()(Block(b"", 2, self.files[0]))
 
     def _check_options(self) -> None:
         """Raise ConfigError for an option that does not apply to this format."""
@@ -166,10 +167,8 @@ def check_key_rule(rule: int, config: Config) -> None:
 class BlockReader:
     """Parses blocks and makes records of their examples. One thread at a time."""
 
-    def __init__(self, parse: BlockParser, *, keep_parsed: bool = False) -> None:
-        """keep_parsed: hand out the parsed columns too, besides records."""
+    def __init__(self, parse: BlockParser) -> None:
         self._parse = parse
-        self._keep_parsed = keep_parsed
         self._maker = RecordMaker()
 
     def __call__(self, block: Any) -> ExampleBlock:
@@ -180,24 +179,11 @@ class BlockReader:
             list(parsed.tags),
             list(parsed.faults),
             name_of(block.path),
-            _copy(parsed) if self._keep_parsed else None,
         )
 
 
 def _given(text: str) -> Format | None:
     return None if text == AUTO else cast(Format, text)
-
-
-def _copy(parsed: Parsed) -> Parsed:
-    batch = parsed.batch
-    columns = (batch.log_time_ms, batch.id_hash, batch.label, batch.weight, batch.row_start, batch.keys, batch.values)
-    end = parsed.namespace_end
-    return parsed._replace(
-        batch=ExampleBatch(*(column.copy() for column in columns)),
-        lines=parsed.lines.copy(),
-        labelled=parsed.labelled.copy(),
-        namespace_end=None if end is None else end.copy(),
-    )
 
 
 def _vw_text(options: VwTextOptions) -> Callable[[], BlockParser]:

@@ -328,30 +328,26 @@ def last_published(learned: Learned) -> dict[str, Any]:
 
 
 def test_a_command_line_gives_what_the_tool_prints(tmp_path: Path, evaluate: Evaluate) -> None:
-    """Live, in both arithmetics, beside one of ours; a saved model goes on with its own command line only."""
+    """Live, beside one of ours; a saved model goes on with its own command line only."""
     examples = generated(120, labels=(-1.0, 1.0))
     whole = written(tmp_path, examples)
     one, two = written(tmp_path, examples[:70], "one.vw"), written(tmp_path, examples[70:], "two.vw")
-    flags = [
-        "--loss_function hinge",
-        "--ftrl --l1 0.01 --loss_function logistic",
-        "--arithmetic vw --loss_function hinge",
-    ]
+    flags = ["--loss_function hinge", "--ftrl --l1 0.01 --loss_function logistic"]
     options = [word for flag in flags for word in ("--vw", flag)]
     rows = rows_of(evaluate(whole, *options, "--learn", "adagrad eta=0.1", "--save", tmp_path / "whole", "--json"))
     assert [row["config"] for row in rows] == ["adagrad eta=0.1", *(f"vw {flag}" for flag in flags)]
     for row, flag in zip(rows[1:], flags, strict=True):
-        tool = vowpalwabbit.Workspace(f"{flag.replace('--arithmetic vw', '')} -d {whole} --quiet")
+        tool = vowpalwabbit.Workspace(f"{flag} -d {whole} --quiet")
         printed = tool.get_sum_loss() / tool.get_weighted_examples()
         tool.finish()
         assert row["average_loss"] == pytest.approx(printed, rel=1e-5), flag
-    assert evaluate(one, "--vw", flags[2], "--save", tmp_path / "one").code == 0
+    assert evaluate(one, "--vw", flags[1], "--save", tmp_path / "one").code == 0
     model = tmp_path / "one" / "1-vw.slm"
-    on = evaluate(two, "--vw", flags[2], "--load", model, "--save", tmp_path / "two", "--json")
-    assert rows_of(on)[0]["nonzero"] == rows[3]["nonzero"]
-    assert (tmp_path / "two" / "1-vw.slm").read_bytes() == (tmp_path / "whole" / "4-vw.slm").read_bytes()
-    refused = evaluate(two, "--vw", "--arithmetic vw", "--load", model)
-    assert refused.code == 10 and "is not a model of vw --arithmetic vw" in refused.err
+    on = evaluate(two, "--vw", flags[1], "--load", model, "--save", tmp_path / "two", "--json")
+    assert rows_of(on)[0]["nonzero"] == rows[2]["nonzero"]
+    assert (tmp_path / "two" / "1-vw.slm").read_bytes() == (tmp_path / "whole" / "3-vw.slm").read_bytes()
+    refused = evaluate(two, "--vw", flags[0], "--load", model)
+    assert refused.code == 10 and f"is not a model of vw {flags[0]}" in refused.err
     csv = tmp_path / "a.csv"
     csv.write_text("label,site\n1,a\n")
     refused = evaluate(csv, "--vw", flags[0])

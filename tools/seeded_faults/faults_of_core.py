@@ -377,11 +377,11 @@ FAULTS = (
     ),
     Fault(
         name="scale-of-a-normalized-feature",
-        area="Vowpal Wabbit in float32",
+        area="the rule of Vowpal Wabbit",
         harm="With --normalized and without --adaptive a weight is scaled wrongly when its feature grows.",
-        file="stream_learner/evaluate/vw/float32/descent.py",
-        old="        return w * (rho if adaptive else rho * rho)\n",
-        new="        return w * rho\n",
+        file="stream_learner/core/model/optimizers/vw.py",
+        old="            factor = ratio if adaptive else ratio * ratio\n",
+        new="            factor = ratio\n",
         tests=(
             "tests/core/model/optimizers/test_vw_rule.py",
             "tests/core/model/optimizers/test_vw_reference.py",

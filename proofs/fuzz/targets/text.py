@@ -1,6 +1,6 @@
 """Files of examples, LIBSVM, CSV, JSON lines and VW text: every line as a slow reader reads it.
 
-The text lies in memory with exactly the room around it that `KernelParser` promises to its kernels, and then an
+The text lies in memory with exactly the room around it that `VwText` promises to its kernels, and then an
 inaccessible page.
 """
 
@@ -19,7 +19,6 @@ from stream_learner.core.events import decoders
 from stream_learner.core.events.fast import fields
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.plan import Plan
-from stream_learner.evaluate.formats import kernel_parser
 from stream_learner.evaluate.formats.base import LineParser, Parsed
 from stream_learner.evaluate.formats.csv import CsvText
 from stream_learner.evaluate.formats.json_lines import JsonLines
@@ -67,7 +66,7 @@ class _Lines(Target):
     def check(self, inputs: Sequence[bytes], side: Side) -> int:
         accepted = 0
         for text in inputs:
-            with fenced_arrays(side, kernel_parser, fields, decoders):
+            with fenced_arrays(side, vw, fields, decoders):
                 if self._left == 0:
                     self._parsers = {}
                     self._left = _BLOCK_FROM
@@ -77,7 +76,7 @@ class _Lines(Target):
                     if side not in self._parsers
                     else self._parsers[side]
                 )
-                self._at_the_edge(parser)
+                self._at_the_edge(parser, text, side)
                 parsed = parser.parse(text, 7)
             wanted = [self.wanted(line) for line in text_oracle.split(text)]
             try:
@@ -88,11 +87,11 @@ class _Lines(Target):
             accepted += len(parsed.lines) > 0
         return accepted
 
-    def _at_the_edge(self, parser: Any) -> None:
-        """Free the memory for text, so that the next text gets memory of exactly its size."""
+    def _at_the_edge(self, parser: Any, text: bytes, side: Side) -> None:
+        """Give a parser that copies its text memory of exactly the size of the text."""
         work = getattr(parser, "_work", None)
         if work is not None:
-            work.drop_text()
+            work._text = fenced(len(text) + 2 * vw._MARGIN, side)
 
 
 class LibsvmLines(_Lines):
@@ -212,7 +211,7 @@ def _number_of(event: dict[str, Any], name: str) -> Any:
 
 VW_OPTIONS = (
     VwTextOptions(),
-    VwTextOptions("vw", 18, numbers="vw", ngram=2, skips=1, quadratic=("::",), repeats=True),
+    VwTextOptions("vw", 18, ngram=2, skips=1, quadratic=("::",), repeats=True),
     VwTextOptions("vw", 24, hash_all=True, cubic=("aab",), ignore="1", constant=0.5),
     VwTextOptions(quadratic=("ab", "::"), ngram=3, keep="ab ", noconstant=True),
 )

@@ -13,8 +13,8 @@ Machine code of a kernel contains the machine code of the kernels that it calls,
 must count as current only while none of these files has changed:
 
     core/**/*.py                  ┐
-    evaluate/formats/**/*.py      ├─ names and contents ─ SHA-256 ─▶ stamp
-    evaluate/vw/float32/**/*.py   ┘                                    │
+    evaluate/formats/**/*.py      ┴─ names and contents ─ SHA-256 ─▶ stamp
+                                                                       │
                                                                        ▼
     folder of machine code:  stamp of the file  == stamp of the package ?  load : compile and keep
 

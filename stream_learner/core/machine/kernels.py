@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 PACKAGE = Path(__file__).parents[2]
-KERNEL_FOLDERS = ("core", "evaluate/formats", "evaluate/vw/float32")
+KERNEL_FOLDERS = ("core", "evaluate/formats")
 """Every folder of the package that has kernels in it or below it. `test_kernels` looks for others."""
 
 

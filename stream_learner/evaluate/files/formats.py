@@ -68,7 +68,7 @@ def first_line(source: TextSource, path: str) -> bytes:
     return next((line for line in lines if line.strip()), b"")
 
 
-def csv_columns(source: TextSource, separator: str = ",", quote: str | None = '"') -> tuple[str, ...]:
+def csv_columns(source: TextSource, separator: str = ",") -> tuple[str, ...]:
     """The column names in the first line of the files of a source.
 
     Raises BadInput if a file has no header, or the files have different ones.
@@ -76,7 +76,7 @@ def csv_columns(source: TextSource, separator: str = ",", quote: str | None = '"
     columns: tuple[str, ...] = ()
     for path in source.paths:
         try:
-            names = csv_names(_header(source, path), separator, quote)
+            names = csv_names(_header(source, path), separator)
         except ValueError as error:
             raise BadInput(
                 f"{name_of(path)} line 1: {error}", action="Give the file a header, or name the columns yourself."

@@ -1,27 +1,31 @@
 """Parquet files as examples, by way of Arrow. pyarrow is imported when the first file is opened.
 
-Numbers are numbers; texts and booleans are categories; a dictionary counts as the values it holds. A list gives one
-feature for each element, a structure its fields with names joined by `.`. Null and NaN are no value. Columns of other
-types are refused by name, unless the specification leaves them out.
+A row becomes the JSON object that an event with these fields would be. Numbers are numbers; texts and booleans are
+categories; a dictionary counts as the values it holds. A list gives one feature for each element, a structure its
+fields with names joined by `.`. Null and NaN are no value. Columns of other types are refused by name, unless the
+specification leaves them out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.errors import BadInput
 from stream_learner.evaluate.files.lines import read_ahead
 from stream_learner.evaluate.files.streams import EXTRA, STDIN, size_bytes
-from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.csv import check_spec, column_index
-from stream_learner.evaluate.formats.table import Features, TableRows
+from stream_learner.evaluate.formats.base import Fault, Parsed
+from stream_learner.evaluate.formats.csv import check_spec, role_columns
+from stream_learner.evaluate.formats.json_lines import ObjectRows
 
 BATCH_ROWS: Final = 1 << 14
 _BATCHES_AHEAD = 2
@@ -81,7 +85,7 @@ class ParquetSource:
 
 
 class ParquetRows:
-    """Makes examples of batches. The next batch overwrites the columns it hands out. One thread at a time."""
+    """Makes examples of batches. The columns it hands out are the caller's own. One thread at a time."""
 
     def __init__(
         self,
@@ -97,136 +101,123 @@ class ParquetRows:
         """
         spec = FeatureSpec() if features is None else features
         check_spec(columns, spec, nested=True)
-        places = [None if wanted is None else column_index(columns, wanted) for wanted in (label, weight)]
-        self._label, self._weight = places
-        if self._label is not None and self._label == self._weight:
-            raise ValueError(f"column {columns[self._label]!r} cannot be label and weight")
-        self._rows = TableRows(spec, [columns[place] for place in places if place is not None])
+        self._columns = list(columns)
+        self._roles = role_columns(columns, label, weight)
+        self._rows = ObjectRows(spec, [columns[at] for at in self._roles if at is not None])
 
     def parse(self, block: TableBlock) -> Parsed:
         """The examples of a batch of rows. Raises BadInput for a column of a type that cannot be used."""
-        table = block.table
-        reader = _Columns(self._rows, block.path)
-        starts = np.arange(len(table) + 1)
-        found: list[Features] = []
-        for place, name in enumerate(table.schema.names):
-            if place not in (self._label, self._weight) and self._rows.takes(name):
-                found += reader.features(place + 1, name, table.column(place), starts)
-        label = np.full(len(table), np.nan)
-        if self._label is not None:
-            label = reader.numbers(table.schema.names[self._label], table.column(self._label))
-        weight = np.ones(len(table))
-        if self._weight is not None:
-            weight = reader.numbers(table.schema.names[self._weight], table.column(self._weight))
-            weight = np.where(np.isnan(weight), 1.0, weight)
-        return self._rows.parsed(found, label, weight, block.first_line)
-
-
-class _Columns:
-    """Makes features of Arrow's columns."""
-
-    def __init__(self, rows: TableRows, path: str) -> None:
-        import pyarrow
-        from pyarrow import compute
-
-        self._arrow = pyarrow
-        self._compute = compute
-        self._is = pyarrow.types
-        self._rows = rows
-        self._path = path
-
-    def features(self, place: int, name: str, array: Any, row_start: NDArray[np.int64]) -> Iterator[Features]:
-        """The features of a column. row_start i64[n+1]: where the values of each row begin in the array."""
-        if not self._rows.takes(name):
-            return
-        if self._is.is_struct(array.type):
-            for field, inner in zip(array.type, array.flatten(), strict=True):
-                yield from self.features(place, f"{name}.{field.name}", inner, row_start)
-            return
-        if self._is_any_list(array.type):
-            lengths = (
-                self._compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-            )
-            yield from self.features(place, name, array.flatten(), _sums(lengths)[row_start])
-            return
-        present = array.is_valid().to_numpy(zero_copy_only=False)
-        row_start = _sums(present)[row_start]
-        yield from self._scalars(place, name, array.drop_null(), row_start)
-
-    def _scalars(self, place: int, name: str, array: Any, row_start: NDArray[np.int64]) -> Iterator[Features]:
-        """The features of a column without nulls, lists and fields."""
-        kind = array.type
-        if self._is.is_dictionary(kind):
-            if self._is_text(kind.value_type) and not array.dictionary.null_count:
-                index = array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-                yield from self._texts(place, name, array.dictionary, row_start, index)
+        label, weight = (self._numbers(block, at) for at in self._roles)
+        weight = np.where(np.isnan(weight), 1.0, weight)
+        names = [name for name in self._columns if self._rows.plan.of(name).below]
+        special = [name for name in names if self._check(block, name, block.table.column(name))]
+        kept, objects, faults = list[int](), list[bytes](), list[Fault]()
+        for i, row in enumerate(_rows_of(block, names)):
+            fault = self._bad_role(label[i], weight[i]) or _make_whole(row, special)
+            if fault is None:
+                kept.append(i)
+                objects.append(orjson.dumps(row, default=_plain))
             else:
-                yield from self.features(place, name, array.dictionary_decode(), row_start)
-        elif self._is_text(kind):
-            yield from self._texts(place, name, array, row_start, None)
-        elif self._is.is_boolean(kind):
-            index = array.cast(self._arrow.int8()).to_numpy().astype(np.int64)
-            words = self._arrow.array(["false", "true"])
-            yield from self._texts(place, name, words, row_start, index)
-        elif self._is_number(kind):
-            numbers = self._numpy(array)
-            if numbers.dtype.kind == "f":
-                present = ~np.isnan(numbers)
-                numbers, row_start = numbers[present], _sums(present)[row_start]
-            yield from self._rows.numbers(place, name, numbers, row_start)
-        elif not self._is.is_null(kind):
-            raise self._unfit(name, kind)
+                faults.append(Fault(block.first_line + i, self._columns.index(fault[0]) + 1, fault[1]))
+        lines = [block.first_line + i for i in kept]
+        place = self._columns.index
+        return self._rows.parsed(objects, lines, label[kept], weight[kept], faults, lambda _, name: place(name) + 1)
 
-    def numbers(self, name: str, array: Any) -> NDArray[np.float64]:
-        """A column of numbers or booleans as float64, with NaN for null."""
-        if self._is.is_dictionary(array.type):
+    def _bad_role(self, label: float, weight: float) -> tuple[str, str] | None:
+        """The column of a label or weight that cannot be, with what should stand there; None without one."""
+        if self._roles[0] is not None and math.isinf(label):
+            return self._columns[self._roles[0]], "a finite number as label, or none"
+        if self._roles[1] is not None and not 0.0 <= weight < math.inf:
+            return self._columns[self._roles[1]], "a finite number of 0 or more as weight"
+        return None
+
+    def _numbers(self, block: TableBlock, at: int | None) -> NDArray[np.float64]:
+        """A column of numbers or booleans as float64, with NaN for null and without a column."""
+        import pyarrow
+
+        if at is None:
+            return np.full(len(block.table), np.nan)
+        array = block.table.column(at)
+        if pyarrow.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        if not self._is_number(array.type) and not self._is.is_boolean(array.type):
-            raise self._unfit(name, array.type)
-        numbers = self._numpy(array.drop_null()).astype(np.float64)
-        out = np.full(len(array), np.nan)
-        out[array.is_valid().to_numpy(zero_copy_only=False)] = numbers
-        return out
-
-    def _texts(
-        self, place: int, name: str, array: Any, row_start: NDArray[np.int64], index: NDArray[np.int64] | None
-    ) -> Iterator[Features]:
-        """The features of texts, whose bytes lie side by side in Arrow's buffer."""
-        array = array.cast(self._arrow.large_binary())
-        _, offsets, data = array.buffers()
-        bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-        letters = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        first = int(bounds[0])
-        letters = letters[first : int(bounds[-1])]
-        return self._rows.texts(place, name, letters, bounds - first, row_start, index)
-
-    def _numpy(self, array: Any) -> NDArray[Any]:
-        if self._is.is_decimal(array.type):
-            array = array.cast(self._arrow.float64())
-        numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        if not _is_number(array.type) and not pyarrow.types.is_boolean(array.type):
+            raise _unfit(block, self._columns[at], array.type)
+        numbers: NDArray[np.float64] = array.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)
         return numbers
 
-    def _is_text(self, kind: Any) -> bool:
-        return bool(self._is.is_string(kind) or self._is.is_large_string(kind) or self._is.is_string_view(kind))
+    def _check(self, block: TableBlock, name: str, array: Any) -> bool:
+        """Raise BadInput if a column, or anything inside it, is of no type for features. Returns whether its values
+        need `_whole`: some are infinite, or categories that are no integers."""
+        import pyarrow
+        from pyarrow import types
 
-    def _is_any_list(self, kind: Any) -> bool:
-        return bool(self._is.is_list(kind) or self._is.is_large_list(kind) or self._is.is_fixed_size_list(kind))
+        kind = array.type
+        if not self._rows.plan.of(name).below or types.is_null(kind):
+            return False
+        if types.is_struct(kind):
+            fields = zip(kind, array.flatten(), strict=True)
+            inside = [self._check(block, f"{name}.{field.name}", inner) for field, inner in fields]
+            return any(inside)
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            return self._check(block, name, array.flatten())
+        if types.is_dictionary(kind):
+            return self._check(block, name, array.dictionary)
+        text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        if not (text or types.is_boolean(kind) or _is_number(kind)):
+            raise _unfit(block, name, kind)
+        if types.is_decimal(kind) or types.is_floating(kind):
+            category = self._rows.plan.of(name).settings.kind == "category"
+            return category or bool(np.isinf(array.cast(pyarrow.float64()).to_numpy(zero_copy_only=False)).any())
+        return False
 
-    def _is_number(self, kind: Any) -> bool:
-        return bool(self._is.is_integer(kind) or self._is.is_floating(kind) or self._is.is_decimal(kind))
 
-    def _unfit(self, name: str, kind: Any) -> BadInput:
-        return BadInput(
-            f"{self._path}: column {name!r} is of type {kind}, which is no number, boolean or text",
-            action="Leave the column out, or write it as a number or a text.",
-        )
+def _make_whole(row: dict[str, Any], names: list[str]) -> tuple[str, str] | None:
+    """Replace the values of some columns of a row by `_whole`. Returns a column with an infinite one, and its fault."""
+    for name in names:
+        try:
+            row[name] = _whole(row[name])
+        except OverflowError:
+            return name, "a finite number in this column"
+    return None
 
 
-def _sums(counts: NDArray[Any]) -> NDArray[np.int64]:
-    """The cumulative sums of counts, beginning with 0: i64[n+1]."""
-    sums = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=sums[1:])
-    return sums
+def _whole(value: Any) -> Any:
+    """The value with whole numbers as integers, which categories can be. Raises OverflowError for infinity."""
+    if isinstance(value, dict):
+        return {name: _whole(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole(inner) for inner in value]
+    if isinstance(value, (float, Decimal)) and value == value:
+        whole = int(value)
+        return whole if whole == value and abs(whole) < 1 << 63 else value
+    return value
+
+
+def _rows_of(block: TableBlock, names: list[str]) -> list[dict[str, Any]]:
+    """The rows of a batch as Python's values. Raises BadInput for texts that are not UTF-8."""
+    try:
+        rows: list[dict[str, Any]] = block.table.select(names).to_pylist()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{block.path}: a text is not UTF-8 ({error})") from None
+    return rows or [{} for _ in range(len(block.table))]
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def _unfit(block: TableBlock, name: str, kind: Any) -> BadInput:
+    return BadInput(
+        f"{block.path}: column {name!r} is of type {kind}, which is no number, boolean or text",
+        action="Leave the column out, or write it as a number or a text.",
+    )
+
+
+def _plain(value: Any) -> float | None:
+    """A decimal as a number; what is inside a column and left out may be of any type."""
+    return float(value) if isinstance(value, (Decimal, np.floating)) else None
 
 
 @contextmanager

@@ -43,7 +43,6 @@ class Meaning:
     labelled: bool = True
     columns: tuple[str, ...] = ()
     separator: str = ","
-    quote: str | None = '"'
     ignore: tuple[str, ...] = ()
     features: FeatureSpec = field(default_factory=FeatureSpec)
 
@@ -83,7 +82,7 @@ def _makers(source: Source, format: Format, meaning: Meaning) -> Callable[[], Bl
         name = meaning.label or (DEFAULT_LABELS[0] if meaning.labelled else None)
         return lambda: _parse_lines(JsonLines(label=name, weight=meaning.weight, features=spec, ignore=meaning.ignore))
     if format == "csv":
-        columns = meaning.columns or csv_columns(source, meaning.separator, meaning.quote)
+        columns = meaning.columns or csv_columns(source, meaning.separator)
         label = _label_of(columns, source, meaning)
         return lambda: _parse_lines(
             CsvText(
@@ -93,7 +92,6 @@ def _makers(source: Source, format: Format, meaning: Meaning) -> Callable[[], Bl
                 features=spec,
                 header=not meaning.columns,
                 separator=meaning.separator,
-                quote=meaning.quote,
             )
         )
     raise ValueError(f"no parser for {format}")

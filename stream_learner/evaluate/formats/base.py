@@ -27,8 +27,6 @@ class Parsed(NamedTuple):
     batch: the examples; labels as written, log_time_ms 0, id_hash the line's number. lines i64[n]: the line of each.
     labelled bool[n]: False where there is nothing to learn from, only to predict (the label is then NaN).
     tags: of each example, or an empty list where no line of the block has one. faults: the lines left out.
-    namespace_end i64[], only where a parser was asked for it: how many features of the batch lie before the end of
-    each namespace, for all examples one after the other.
     """
 
     batch: ExampleBatch
@@ -36,7 +34,6 @@ class Parsed(NamedTuple):
     labelled: NDArray[np.bool_]
     tags: list[bytes]
     faults: list[Fault]
-    namespace_end: NDArray[np.int64] | None = None
 
 
 class LineParser(Protocol):

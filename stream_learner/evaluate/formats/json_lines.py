@@ -1,5 +1,7 @@
 """JSON lines: one object a line, whose fields become features exactly as the joiner makes them.
 
+Rows of CSV and Parquet become such objects too (`ObjectRows`), so that there is one rule of features.
+
 Features, label and weight are all read by the decoder of events, so that no key differs from those of a training log.
 
 The label is a finite number, `true`, `false`, or one of the texts "0", "1" and "-1"; if it is null or absent, there is
@@ -9,9 +11,10 @@ nothing to learn. The weight is a finite number of 0 or more; if it is null or a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import BatchDecoder, Columns
@@ -24,10 +27,6 @@ from stream_learner.core.machine.hashing import hash_texts
 from stream_learner.evaluate.formats.base import Fault, Parsed
 
 _LABEL_TEXTS = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0, "-1": -1.0}
-_EXPECTED = {
-    Reason.NOT_OBJECT: "a JSON object",
-    Reason.NOT_FINITE: "features with finite values",
-}
 
 
 class JsonLines:
@@ -63,37 +62,97 @@ class JsonLines:
         weight, bad_weight = self._weight.read(data, bounds, 1.0)
         bad_weight |= weight < 0.0
         bad = ((found.status != Reason.OK) | bad_label | bad_weight) & ~blank
-        good = ~bad & ~blank
-        places = np.flatnonzero(bad).tolist()
-        return Parsed(
-            batch=_chosen(found, good, label, np.abs(weight), first_line),
-            lines=first_line + np.flatnonzero(good),
-            labelled=~np.isnan(label[good]),
-            tags=[],
-            faults=[
-                self._fault(
-                    data[bounds[i] : bounds[i + 1]].tobytes().rstrip(b"\r\n"),
-                    first_line + i,
-                    found.status[i],
-                    bad_label[i],
-                )
-                for i in places
-            ],
-        )
+        faults = [
+            self._fault(data[bounds[i] : bounds[i + 1]].tobytes().rstrip(b"\r\n"), first_line + i, *why)
+            for i, *why in zip(np.flatnonzero(bad).tolist(), found.status[bad], bad_label[bad], strict=True)
+        ]
+        lines = first_line + np.arange(len(blank))
+        return kept_rows(found, ~bad & ~blank, lines, label, weight, faults)
 
     def _fault(self, line: bytes, number: int, status: int, bad_label: bool) -> Fault:
         """The fault of a line, with its column where that is known, else column 1."""
         reason = Reason(status)
         if reason is Reason.NOT_JSON:
             return Fault(number, _not_json_at(line), "numbers within float64" if beyond_float64(line) else "JSON")
-        if reason is Reason.TOO_MANY_FEATURES:
-            return Fault(number, 1, f"at most {self._spec.max_features:,} features")
-        if reason is Reason.VALUE_TOO_LONG:
-            return Fault(number, 1, f"names and texts of at most {self._spec.max_value_bytes:,} bytes")
         if reason is not Reason.OK:
-            return Fault(number, 1, _EXPECTED[reason])
+            return Fault(number, 1, expected_of(reason, self._spec))
         field = self._label if bad_label else self._weight
         return Fault(number, field.place_in(line), field.expected)
+
+
+def expected_of(reason: Reason, spec: FeatureSpec) -> str:
+    """What JSON that was refused for this reason should be."""
+    return {
+        Reason.NOT_OBJECT: "a JSON object",
+        Reason.NOT_FINITE: "features with finite values",
+        Reason.TOO_MANY_FEATURES: f"at most {spec.max_features:,} features",
+        Reason.VALUE_TOO_LONG: f"names and texts of at most {spec.max_value_bytes:,} bytes",
+    }[reason]
+
+
+def kept_rows(
+    found: Columns,
+    good: NDArray[np.bool_],
+    lines: NDArray[np.int64],
+    label: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    faults: list[Fault],
+) -> Parsed:
+    """The rows of decoded objects that are `good` bool[n], with their lines i64[n], labels and weights f64[n]."""
+    row_len = np.diff(found.row_start)
+    row_start = np.zeros(int(good.sum()) + 1, np.int64)
+    np.cumsum(row_len[good], out=row_start[1:])
+    taken = slice(None) if row_start[-1] == len(found.keys) else np.repeat(good, row_len)
+    batch = ExampleBatch(
+        log_time_ms=np.zeros(len(row_start) - 1, np.int64),
+        id_hash=lines[good].astype(np.uint64),
+        label=label[good],
+        weight=np.abs(weight[good]),
+        row_start=row_start,
+        keys=found.keys[taken],
+        values=found.values[taken],
+    )
+    return Parsed(batch, lines[good], ~np.isnan(batch.label), [], faults)
+
+
+class ObjectRows:
+    """Makes examples of rows of a table that were written as JSON objects, and whose labels and weights are known."""
+
+    def __init__(self, spec: FeatureSpec, roles: Sequence[str]) -> None:
+        """roles: columns that are no features. Raises ValueError if the specification uses one of them."""
+        self.plan = Plan({}, spec, tuple(roles))
+        self._spec = spec
+        self._decoder = BatchDecoder(self.plan)
+
+    def parsed(
+        self,
+        objects: Sequence[bytes],
+        lines: Sequence[int],
+        label: Sequence[float] | NDArray[np.float64],
+        weight: Sequence[float] | NDArray[np.float64],
+        faults: Sequence[Fault],
+        column_of: Callable[[int, str], int],
+    ) -> Parsed:
+        """The examples of n rows in the order of their lines.
+
+        faults: those of other rows. column_of: the column of a fault, from a line and the name of a field.
+        """
+        found = self._decoder.decode(b"".join(objects), np.cumsum([0, *map(len, objects)]))
+        bad = list(faults)
+        for row in np.flatnonzero(found.status).tolist():
+            expected = expected_of(Reason(found.status[row]), self._spec)
+            name = self._refused(objects[row])
+            bad.append(Fault(lines[row], 1 if name is None else column_of(lines[row], name), expected))
+        columns = np.array(lines, np.int64), np.array(label, np.float64), np.array(weight, np.float64)
+        return kept_rows(found, found.status == Reason.OK, *columns, sorted(bad))
+
+    def _refused(self, line: bytes) -> str | None:
+        """The first field of an object that is refused alone, None if it is all of them together."""
+        for name, value in orjson.loads(line).items():
+            alone = orjson.dumps({name: value})
+            if self._decoder.decode(alone, np.array([0, len(alone)])).status[0]:
+                return str(name)
+        return None
 
 
 class _NumberField:
@@ -154,25 +213,6 @@ def _line_bounds(data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
     first, last = data[bounds[:-1]], data[bounds[1:] - 1]
     blank = (size == 1) & (first == 0x0A) | (size == 2) & (first == 0x0D) & (last == 0x0A)
     return bounds, blank
-
-
-def _chosen(
-    found: Columns, good: NDArray[np.bool_], label: NDArray[np.float64], weight: NDArray[np.float64], first_line: int
-) -> ExampleBatch:
-    row_len = np.diff(found.row_start)
-    row_start = np.zeros(int(good.sum()) + 1, np.int64)
-    np.cumsum(row_len[good], out=row_start[1:])
-    whole = bool(row_start[-1] == len(found.keys))
-    taken = slice(None) if whole else np.repeat(good, row_len)
-    return ExampleBatch(
-        log_time_ms=np.zeros(len(row_start) - 1, np.int64),
-        id_hash=(first_line + np.flatnonzero(good)).astype(np.uint64),
-        label=label[good],
-        weight=weight[good],
-        row_start=row_start,
-        keys=found.keys[taken],
-        values=found.values[taken],
-    )
 
 
 def _not_json_at(line: bytes) -> int:

@@ -7,79 +7,66 @@ they begin at 0 or at 1.
 - Blanks are spaces and tabs. What follows `#` is a comment; empty lines are skipped.
 - `qid:…`, which groups examples for ranking, is ignored.
 - Indices may come in any order; the values of equal indices of a line are summed. A value of 0 is no feature.
+
+State, numbers and the end of a line are those of VW text; an index is a name without a namespace.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from stream_learner.core.events.fast import layout as ctx
-from stream_learner.core.events.fast.fields import FieldMemory
-from stream_learner.core.events.fast.finish import append, finish_row, start_row
-from stream_learner.core.events.fast.layout import CTX_BIAS, CTX_COUNT, CTX_FIELDS, CTX_MAX_FEATURES, FAIL
 from stream_learner.core.events.fast.numbers import MAX_DIGITS, leading_digits, more_digits
-from stream_learner.core.events.fast.strings import category_key
-from stream_learner.core.events.feature_spec import MAX_FEATURES_LIMIT, FeatureSpec
-from stream_learner.core.events.plan import Plan
-from stream_learner.core.log.examples import MAX_FEATURES
 from stream_learner.core.machine.entries import entry
-from stream_learner.core.machine.hashing import BIAS_KEY
 from stream_learner.core.machine.kernels import inlined, kernel
-from stream_learner.core.machine.memory import load_byte, load_i64, load_u64, store_i64
-from stream_learner.evaluate.formats import kernel_state as lay
+from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, load_u64, store_f64, store_u64
 from stream_learner.evaluate.formats.base import Parsed
-from stream_learner.evaluate.formats.kernel_parser import KernelParser
-from stream_learner.evaluate.formats.kernel_state import (
-    KEPT,
-    PASSED_OVER,
-    STOPPED,
-    State,
-    ends_line,
-    keep,
-    read_decimal,
-    read_lines,
-    settle,
-    skip_blanks,
+from stream_learner.evaluate.formats.vw.arrange import FULL, add_constant, sum_repeats
+from stream_learner.evaluate.formats.vw.kernel import finish_line, first_of, read_lines
+from stream_learner.evaluate.formats.vw.layout import (
+    BAD_INDEX,
+    BAD_LABEL,
+    BAD_VALUE,
+    BLANK,
+    EXAMPLES,
+    KEYS,
+    LABELS,
+    MAX_FEATURES,
+    NO_FAULT,
+    NO_ROOM,
+    NOT_FINITE,
+    ROOM,
+    TOO_MANY,
+    VALUES,
+    WEIGHTS,
 )
+from stream_learner.evaluate.formats.vw.names import enter_namespace, is_blank, name_key
+from stream_learner.evaluate.formats.vw.numbers import MALFORMED, read_number
+from stream_learner.evaluate.formats.vw.parser import VwText, VwTextOptions
 
-_COLON, _COMMENT = 0x3A, 0x23
+_COLON, _COMMENT, _RETURN, _NEWLINE = 0x3A, 0x23, 0x0D, 0x0A
 _QID = np.uint64(int.from_bytes(b"qid:", "little"))
 _LOW_HALF = np.uint64(0xFFFFFFFF)
-_BIAS = np.uint64(BIAS_KEY)
-
-_BAD_LABEL, _BAD_INDEX, _BAD_VALUE, _INFINITE, _TOO_MANY = -1, -2, -3, -4, -5
-_EXPECTED = {
-    _BAD_LABEL: "a number as label, and a blank behind it",
-    _BAD_INDEX: "an index of at most 19 digits and `:`, as in 7:0.5",
-    _BAD_VALUE: "a number behind `index:`, and a blank behind it",
-    _INFINITE: "a finite number",
-    _TOO_MANY: f"at most {MAX_FEATURES - 1:,} features",
-}
 
 
 @inlined
-def _ends_token(at: int) -> bool:
-    """Whether a blank, a comment or the end of the line stands at an address."""
+def _ends_data(at: int) -> bool:
+    """Whether a comment or the end of the line stands at an address."""
     byte = load_byte(at)
-    return byte == lay.SPACE or byte == lay.TAB or byte == _COMMENT or ends_line(at)
+    return byte == _COMMENT or byte == _NEWLINE or (byte == _RETURN and load_byte(at + 1) == _NEWLINE)
 
 
 @inlined
-def _number(state: State, at: int) -> tuple[int, int, float]:
-    """Read a whole token as a number: (address behind it, KEPT, value); if it is none, (FAIL, KEPT or STOPPED, 0)."""
-    behind, value, certain = read_decimal(at)
-    if behind < 0 or not _ends_token(behind):
-        return FAIL, KEPT, 0.0
-    if not certain:
-        value, known = settle(state, at, behind)
-        if not known:
-            return FAIL, STOPPED, 0.0
-    return behind, KEPT, value
+def _number(state: int, at: int) -> tuple[int, float]:
+    """Read a whole token as a number: (address behind it or MALFORMED, value)."""
+    behind, value = read_number(state, at)
+    if behind != MALFORMED and not is_blank(load_byte(behind)) and not _ends_data(behind):
+        behind = MALFORMED
+    return behind, value
 
 
 @inlined
 def _index(at: int) -> tuple[int, int, np.uint64]:
-    """Read the index at an address: (address of its first digit without leading zeros, of its `:` or FAIL, its
+    """Read the index at an address: (address of its first digit without leading zeros, of its `:` or MALFORMED, its
     number)."""
     count, index = leading_digits(load_u64(at))
     behind = at + count
@@ -88,95 +75,103 @@ def _index(at: int) -> tuple[int, int, np.uint64]:
     while load_byte(at) == 0x30 and behind > at + 1:
         at += 1
     if load_byte(behind) != _COLON or behind == at or behind - at > MAX_DIGITS:
-        return at, FAIL, index
+        return at, MALFORMED, index
     return at, behind, index
 
 
 @kernel
-def _label(state: State, at: int) -> tuple[int, int, float, bool]:
-    """Read the label at an address: (address behind it, KEPT, STOPPED or a fault, label, whether there is one)."""
-    _, colon, _ = _index(at)
-    if colon >= 0:
-        return at, KEPT, np.nan, False
-    behind, answer, label = _number(state, at)
-    if behind < 0:
-        return at, STOPPED if answer == STOPPED else _BAD_LABEL, np.nan, True
-    if not np.isfinite(label):
-        return at, _INFINITE, np.nan, True
-    return behind, KEPT, label, True
-
-
-@kernel
-def _features(context: int, state: State, at: int) -> tuple[int, int, bool]:
-    """Read all features from an address on: (address behind, KEPT, STOPPED or a fault, whether the indices rise)."""
-    names = load_i64(context + CTX_FIELDS) + state.columns
-    most = load_i64(context + CTX_MAX_FEATURES)
-    rising, before, any_yet = True, np.uint64(0), False
+def _features(state: int, at: int, first: int) -> tuple[int, int, int, bool]:
+    """Read all features from an address on: (address behind, NO_FAULT or a fault, index behind, whether indices
+    rise)."""
+    keys, values = load_i64(state + KEYS), load_i64(state + VALUES)
+    most = first + MAX_FEATURES
+    limit = min(load_i64(state + ROOM), most)
+    m, rising, before = first, True, np.uint64(0)
     while True:
-        at = skip_blanks(at)
-        if _ends_token(at):
-            return at, KEPT, rising
-        first, colon, index = _index(at)
-        if colon < 0:
+        while is_blank(load_byte(at)):
+            at += 1
+        if _ends_data(at):
+            return at, NO_FAULT, m, rising
+        start, colon, index = _index(at)
+        if colon == MALFORMED:
             if load_u64(at) & _LOW_HALF != _QID:
-                return at, _BAD_INDEX, rising
-            while not _ends_token(at):
+                return at, BAD_INDEX, m, rising
+            while not is_blank(load_byte(at)) and not _ends_data(at):
                 at += 1
             continue
-        behind, answer, value = _number(state, colon + 1)
-        if behind < 0:
-            return colon + 1, STOPPED if answer == STOPPED else _BAD_VALUE, rising
+        behind, value = _number(state, colon + 1)
+        if behind == MALFORMED:
+            return colon + 1, BAD_VALUE, m, rising
         if not np.isfinite(value):
-            return colon + 1, _INFINITE, rising
-        rising = rising and (index > before or not any_yet)
-        before, any_yet = index, True
+            return colon + 1, NOT_FINITE, m, rising
         if value != 0.0:
-            if load_i64(context + CTX_COUNT) >= most:
-                return at, _TOO_MANY, rising
-            append(context, category_key(context, names, first, colon - first, False), value)
+            if m >= limit:
+                return at, TOO_MANY if m >= most else NO_ROOM, m, rising
+            rising = rising and (index > before or m == first)
+            before = index
+            store_u64(keys + 8 * m, name_key(state, start, colon - start))
+            store_f64(values + 8 * m, value)
+            m += 1
         at = behind
 
 
 @kernel
-def _line(context: int, state: State, at: int) -> tuple[int, int]:
-    """Read the line at an address: (address it was read to, KEPT, PASSED_OVER, STOPPED or a fault)."""
-    at = skip_blanks(at)
-    if load_byte(at) == _COMMENT or ends_line(at):
-        return at, PASSED_OVER
-    start_row(context)
-    at, answer, label, labelled = _label(state, at)
-    if answer != KEPT:
-        return at, answer
-    at, answer, rising = _features(context, state, at)
-    if answer != KEPT:
-        return at, answer
-    if rising:
-        if load_i64(context + CTX_BIAS) != 0:
-            append(context, _BIAS, 1.0)
-    else:
-        store_i64(context + ctx.CTX_ZEROS, 1)
-        if not finish_row(context):
-            return at, _INFINITE
-    keep(context, state, label, 1.0, labelled)
-    return at, KEPT
+def _line(state: int, at: int) -> tuple[int, int, int]:
+    """Read a line, as `read_lines` says."""
+    first = first_of(state)
+    while is_blank(load_byte(at)):
+        at += 1
+    if _ends_data(at):
+        return at, BLANK, first
+    label = np.nan
+    _, colon, _ = _index(at)
+    if colon == MALFORMED:
+        behind, label = _number(state, at)
+        if behind == MALFORMED:
+            return at, BAD_LABEL, first
+        if not np.isfinite(label):
+            return at, NOT_FINITE, first
+        at = behind
+    row = 8 * load_i64(state + EXAMPLES)
+    store_f64(load_i64(state + LABELS) + row, label)
+    store_f64(load_i64(state + WEIGHTS) + row, 1.0)
+    enter_namespace(state, at, 0)
+    at, fault, m, rising = _features(state, at, first)
+    if fault != NO_FAULT:
+        return at, fault, m
+    m = add_constant(state, first, m)
+    if m != FULL and not rising:
+        m = _without_zeros(state, first, sum_repeats(state, first, m))
+    fault, m = finish_line(state, first, m)
+    return at, fault, m
+
+
+@kernel
+def _without_zeros(state: int, first: int, m: int) -> int:
+    """Take the features of value 0 out of [first, m). Returns the index behind the last one that is left."""
+    keys, values = load_i64(state + KEYS), load_i64(state + VALUES)
+    kept = first
+    for j in range(first, m):
+        value = load_f64(values + 8 * j)
+        store_u64(keys + 8 * kept, load_u64(keys + 8 * j))
+        store_f64(values + 8 * kept, value)
+        kept += value != 0.0
+    return kept
 
 
 @entry
-def libsvm_lines(context: int, state: State) -> int:
+def libsvm_lines(state: int) -> int:
     """Read lines, as `read_lines` says."""
-    return read_lines(_line, context, state)
+    return read_lines(_line, state)
 
 
 class LibsvmText:
-    """Parses LIBSVM text. The columns it hands out are overwritten by the next block. One thread at a time."""
+    """Parses LIBSVM text. One thread at a time."""
 
     def __init__(self, *, bias: bool = True) -> None:
         """bias: add the constant feature to every example, key `XXH64("")`."""
-        memory = FieldMemory(Plan({}, FeatureSpec(bias=bias, max_features=MAX_FEATURES_LIMIT)))
-        memory.set(CTX_MAX_FEATURES, MAX_FEATURES - 1)
-        self._work = KernelParser(memory, _EXPECTED)
-        self._work.state.columns = memory.add_unnamed()
+        self._work = VwText(VwTextOptions(noconstant=not bias), libsvm_lines)
 
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
-        """The examples of whole lines, the first of which has number `first_line`."""
-        return self._work.run(libsvm_lines, text, first_line)
+        """The examples of whole lines, the first of which has number `first_line`. The columns are the caller's."""
+        return self._work.parse(text, first_line)

@@ -15,9 +15,8 @@ from stream_learner.core.model.optimizers.vw import VwDescent
 from stream_learner.evaluate.formats.vw.parser import VwTextOptions
 from stream_learner.evaluate.request import PATIENCE, PERIOD, PassPlan
 from stream_learner.evaluate.vw.flags import GivenFlags
-from stream_learner.evaluate.vw.float32.settings import LOSSES, VwSettings
+from stream_learner.evaluate.vw.settings import LOSSES, VwSettings
 
-ARITHMETICS: Final = ("float64", "vw")
 _PARTS: Final = ("adaptive", "normalized", "invariant", "sgd")
 _OTHERS: Final = ("ftrl", "pistol", "coin")
 _ALPHA_BETA: Final = {"descent": (0.5, 1.0), "ftrl": (0.5, 1.0), "pistol": (1.0, 0.5), "coin": (4.0, 1.0)}
@@ -29,7 +28,7 @@ class VwCommand:
     """A command line of Vowpal Wabbit.
 
     text: as written. settings: the updates. reading: how VW text becomes features. plan: passes and holdout. test: True
-    to learn nothing. files: the files it names. arithmetic: `float64`, or `vw` for VW's float32.
+    to learn nothing. files: the files it names.
     """
 
     text: str
@@ -38,7 +37,6 @@ class VwCommand:
     plan: PassPlan
     test: bool
     files: tuple[str, ...]
-    arithmetic: str
 
     @property
     def loss(self) -> Loss:
@@ -80,26 +78,14 @@ def parse_vw(command: str) -> VwCommand:
     that are not allowed.
     """
     given = GivenFlags(command)
-    arithmetic = given.text("arithmetic", ARITHMETICS[0])
-    if arithmetic not in ARITHMETICS:
-        raise given.error(f"--arithmetic is {' or '.join(ARITHMETICS)}, not {arithmetic!r}")
     try:
         found = VwCommand(
-            command,
-            _settings(given),
-            _reading(given, arithmetic),
-            _plan(given),
-            given.has("testonly"),
-            given.all("data"),
-            arithmetic,
+            command, _settings(given), _reading(given), _plan(given), given.has("testonly"), given.all("data")
         )
-        if arithmetic == "float64":
-            found.optimizer()
+        found.optimizer()
         make_loss_of(found.settings)
     except ValueError as error:
         raise given.error(str(error)) from None
-    if arithmetic == "float64" and (given.has("min_prediction") or given.has("max_prediction")):
-        raise given.error("bounds of predictions need --arithmetic vw")
     return found
 
 
@@ -134,14 +120,11 @@ def _settings(given: GivenFlags) -> VwSettings:
         l1=given.number("l1", 0.0),
         l2=given.number("l2", 0.0),
         bits=given.count("bit_precision", 18),
-        low=given.maybe("min_prediction"),
-        high=given.maybe("max_prediction"),
-        fixed_range=given.has("testonly"),
     )
 
 
-def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
-    """The options of parsing text. FTRL-Proximal in float64 sums the values of a feature that an example has twice."""
+def _reading(given: GivenFlags) -> VwTextOptions:
+    """The options of parsing text. FTRL-Proximal sums the values of a feature that an example has twice."""
     words: dict[str, list[str]] = {"quadratic": list(given.all("quadratic")), "cubic": list(given.all("cubic"))}
     for word in given.all("interactions"):
         if len(word) not in _LETTERS:
@@ -154,7 +137,6 @@ def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
         hashing="vw",
         bits=given.count("bit_precision", 18),
         hash_all=hashed == "all",
-        numbers="vw" if arithmetic == "vw" else "exact",
         quadratic=tuple(words["quadratic"]),
         cubic=tuple(words["cubic"]),
         ngram=given.count("ngram", 1),
@@ -162,7 +144,7 @@ def _reading(given: GivenFlags, arithmetic: str) -> VwTextOptions:
         ignore="".join(given.all("ignore")),
         keep="".join(given.all("keep")),
         noconstant=given.has("noconstant"),
-        repeats=arithmetic == "vw" or not given.has("ftrl"),
+        repeats=not given.has("ftrl"),
     )
 
 

@@ -61,8 +61,6 @@ def _flags() -> Iterator[Flag]:
     yield Flag(("--l2",), x, "L2 penalty, 0; nothing to `--pistol` and `--coin`")
     yield Flag(("--loss_function",), w, "squared, logistic, hinge, quantile or poisson")
     yield Flag(("--quantile_tau",), x, "tau of quantile loss, 0.5")
-    yield Flag(("--min_prediction",), x, "least prediction; needs `--arithmetic vw`")
-    yield Flag(("--max_prediction",), x, "largest prediction; needs `--arithmetic vw`")
     yield Flag(("--bit_precision", "-b"), i, "bits of a feature's index, 18, at most 30")
     yield Flag(("--quadratic", "-q"), w, "two first letters of namespaces to combine; `:` for any", many=True)
     yield Flag(("--cubic",), w, "three letters", many=True)
@@ -78,7 +76,6 @@ def _flags() -> Iterator[Flag]:
     yield Flag(("--holdout_period",), i, "hold every so many-th example out, 10")
     yield Flag(("--early_terminate",), i, "passes without a better one before it stops, 3")
     yield Flag(("--testonly", "-t"), n, "predict only")
-    yield Flag(("--arithmetic",), w, "not the tool's: float64, or vw for its own float32 (same printed digits)")
     for names in (("--cache", "-c"), ("--kill_cache", "-k"), ("--compressed",), ("--quiet",), ("--no_stdin",)):
         yield Flag(names, n, "accepted; not needed", used=False)
     yield Flag(("--cache_file",), w, "accepted; not needed", many=True, used=False)
@@ -125,10 +122,6 @@ class GivenFlags:
 
     def number(self, key: str, default: float) -> float:
         return float(self.text(key, "")) if self.has(key) else default
-
-    def maybe(self, key: str) -> float | None:
-        """The number that was given for a flag, None if none was."""
-        return float(self.text(key, "")) if self.has(key) else None
 
     def count(self, key: str, default: int) -> int:
         """The whole number that was given for a flag."""

@@ -2,59 +2,23 @@
 
 VW's labels are taken as VW takes them: a logistic label between -1 and 1 is the mean of both labels, where the losses
 of this project have labels between 0 and 1. Its Poisson loss is the deviance. Its predictions are clipped to the range
-of labels for every loss; in float64 that is done here, for the figures of optimizers that do not clip.
+of labels for every loss; that is done here, for the figures of optimizers that do not clip.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.core.model.fold import Learner
 from stream_learner.evaluate.example_block import ExampleBlock
-from stream_learner.evaluate.models import LearnerModel, Model, Trial
+from stream_learner.evaluate.models import LearnerModel, Trial
 from stream_learner.evaluate.vw.command import VwCommand
-from stream_learner.evaluate.vw.float32.engine import VwEngine
-from stream_learner.evaluate.vw.float32.settings import VwSettings
+from stream_learner.evaluate.vw.settings import VwSettings
 
 _POISSON_LIMIT = 44.0
-
-
-class EngineModel:
-    """The float32 engine as a model."""
-
-    def __init__(self, command: VwCommand) -> None:
-        self.engine = VwEngine(command.settings)
-        self.loss = command.loss
-
-    def fold(self, block: ExampleBlock, learned: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Predict and learn, as `Model.fold` says."""
-        assert block.parsed is not None
-        return self.engine.learn(block.parsed, learned)
-
-    def end_pass(self) -> None:
-        """End a pass, as `Model.end_pass` says."""
-        self.engine.end_pass()
-
-    def nonzero(self) -> int:
-        """The number of weights that are not 0."""
-        return self.engine.nonzero()
-
-    def save(self, file: Path) -> None:
-        """Write the state as a file of `model_file`."""
-        from stream_learner.evaluate.model_file import write_model
-
-        write_model(file, {"kind": "vw", "settings": asdict(self.engine.settings)}, self.engine.arrays())
-
-
-def model_of(command: VwCommand) -> Model:
-    """The model that a command asks for, in its arithmetic."""
-    if command.arithmetic == "vw":
-        return EngineModel(command)
-    return LearnerModel(Learner(command.optimizer(), loss=command.loss))
 
 
 def _read_labels(settings: VwSettings, y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,8 +59,9 @@ class _PrintedLoss:
 
     def add(self, margins: NDArray[np.float64], block: ExampleBlock, counts: NDArray[np.bool_]) -> None:
         """Add the losses of examples in order: of those that `counts` marks and that were not refused."""
-        assert block.parsed is not None
-        labels, importances = block.parsed.batch.label, block.parsed.batch.weight
+        none = np.zeros(0)
+        labels = np.concatenate([none, *(record.label for record in block.records)])
+        importances = np.concatenate([none, *(record.weight for record in block.records)])
         p = self._clipped(margins, labels) if self._clips else margins
         rows = counts & ~np.isnan(margins)
         h = importances[rows]
@@ -128,9 +93,10 @@ class VwTrial(Trial):
     """The trial of a command line. Its `average_loss` is the one that VW prints."""
 
     def __init__(self, name: str, command: VwCommand, *, learn: bool) -> None:
-        super().__init__(name, model_of(command), command.plan, learn=learn)
+        super().__init__(
+            name, LearnerModel(Learner(command.optimizer(), loss=command.loss)), command.plan, learn=learn, linked=False
+        )
         self._command = command
-        self._learns = learn
         self._printed = _PrintedLoss(command.settings)
         self._seen = 0
         self._fresh = True
@@ -140,26 +106,20 @@ class VwTrial(Trial):
         records = [
             replace(record, label=_read_labels(self._command.settings, record.label)) for record in block.records
         ]
-        if self._fresh and isinstance(self.model, LearnerModel):
+        if self._fresh:
             low, high = self.model.learner.state_scalars()["scalars"][:2]
             self._printed.widen(float.fromhex(low), float.fromhex(high))
             self._fresh = False
         super().take(replace(block, records=records))
-        if isinstance(self.model, LearnerModel):
-            held_out = self.plan.held_out(self._seen, len(block))
-            counts = block.labelled & held_out if self.plan.holds_out else block.labelled
-            self._printed.add(self.margins, block, counts)
-            self._seen += len(block)
+        held_out = self.plan.held_out(self._seen, len(block))
+        counts = block.labelled & held_out if self.plan.holds_out else block.labelled
+        self._printed.add(self.margins, block, counts)
+        self._seen += len(block)
 
     def mean_loss(self, measured: float | None) -> float | None:
         """The mean loss that VW prints."""
         self._seen = 0
-        if not isinstance(self.model, EngineModel):
-            mean = self._printed.mean()
-            if self.plan.holds_out:
-                self._printed.restart()
-            return mean
-        engine = self.model.engine
+        mean = self._printed.mean()
         if self.plan.holds_out:
-            return float(np.float32(engine.take_held_out()))
-        return engine.average_loss if self._learns else engine.take_held_out()
+            self._printed.restart()
+        return mean

@@ -18,7 +18,7 @@ from stream_learner.core.parts import every_part
 
 PACKAGE = Path(stream_learner.__file__).parent
 MAKERS = {"kernel", "inlined", "copied"}
-PARSERS = {f"evaluate.formats.{name}" for name in ("csv", "libsvm", "table", "vw.kernel")}
+PARSERS = {f"evaluate.formats.{name}" for name in ("libsvm", "vw.kernel")}
 """Modules with entries that no part names: an evaluation parses an empty block before its clock starts."""
 RULES = "core.model.optimizers."
 RECORD = np.zeros(1, np.dtype((np.record, [("a", np.int64), ("b", np.float64)])))[0]
@@ -128,4 +128,4 @@ def test_python_calls_no_kernel_that_is_no_entry(sources: list[Source]) -> None:
 def test_every_module_with_entries_is_in_a_part(sources: list[Source]) -> None:
     """So a role that has its parts has no kernel left to compile: `test_kernels_of_roles.py` shows that it has them."""
     named = {f"core.{module}" for part in every_part() for module in part.modules}
-    assert {source.module for source in sources if source.entries} == named | PARSERS | {"evaluate.vw.float32.engine"}
+    assert {source.module for source in sources if source.entries} == named | PARSERS

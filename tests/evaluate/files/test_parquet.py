@@ -128,7 +128,20 @@ def test_nan_is_no_value_and_infinity_a_fault(tmp_path: Path) -> None:
     assert parsed.faults == [
         (3, 2, "a finite number in this column"),
         (4, 1, "a finite number as label, or none"),
-        (5, 1, "a finite number of 0 or more as weight"),
+        (5, 3, "a finite number of 0 or more as weight"),
+    ]
+
+
+def test_whole_numbers_are_categories_whatever_their_type(tmp_path: Path) -> None:
+    """Integers with nulls are often written as floats; what is not whole stays a number."""
+    schema = pa.schema([("a", pa.float64()), ("b", pa.decimal128(9, 2)), ("c", pa.list_(pa.float32()))])
+    path = write(tmp_path / "t", [{"a": 2.0, "b": 2, "c": [3.0, 2.5]}, {"a": None, "b": None, "c": None}], schema)
+    spec = FeatureSpec(categorical=("a", "b", "c"), bias=False)
+    (parsed,) = [ParquetRows(["a", "b", "c"], features=spec).parse(b) for b in ParquetSource([str(path)]).blocks()]
+    h = text_oracle.feature_rows.h
+    assert [row for _, _, row in text_oracle.examples(parsed).values()] == [
+        [(h("a=2"), 1.0), (h("b=2"), 1.0), (h("c=3"), 1.0), (h("c"), 2.5)],
+        [],
     ]
 
 
@@ -139,7 +152,7 @@ def test_a_text_that_is_too_long_is_a_fault(tmp_path: Path) -> None:
         next(iter(ParquetSource([str(path)]).blocks()))
     )
     assert parsed.lines.tolist() == [1, 3]
-    assert parsed.faults == [(2, 1, "a text of at most 10 bytes in this column")]
+    assert parsed.faults == [(2, 1, "names and texts of at most 10 bytes")]
 
 
 def test_a_type_that_is_no_feature_is_refused_by_name(tmp_path: Path) -> None:

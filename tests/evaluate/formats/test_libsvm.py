@@ -67,12 +67,12 @@ def test_damage_changes_no_other_line() -> None:
 
 
 def test_a_long_line_keeps_all_its_features() -> None:
-    """65,534 of them, repeats among them; one more is a fault, and the lines around it are read."""
+    """65,535 of them with the constant, repeats among them; one more is a fault, and the lines around it are read."""
     most = b"1 " + b" ".join(b"%d:1" % i for i in range(65_534))
     parsed = PARSER.parse(most + b"\n" + most + b" 70000:1\n1 3:1 3:2\n" + most + b" 5:0\n", 1)
     assert parsed.lines.tolist() == [1, 3, 4]
     assert parsed.batch.row_start.tolist() == [0, 65_535, 65_537, 131_072]
-    assert parsed.faults == [(2, len(most) + 2, "at most 65,534 features")]
+    assert parsed.faults == [(2, len(most) + 9, "at most 65,535 features")]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""The whole grid as a table: `python -m tests.evaluate.vw`, with the causes of what differs in float64.
+"""The whole grid as a table: `python -m tests.evaluate.vw`, with the causes of what differs.
 
-The exit code is 1 if a float32 run differs, or if a cause is not known.
+The exit code is 1 if a cause is not known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from itertools import product
 from pathlib import Path
 
 from tests.evaluate.vw.live import (
-    ARITHMETICS,
     DEFAULTS,
     LOSSES,
     Compared,
@@ -30,7 +29,6 @@ ROWS = 1000
 
 
 FEW_ROWS = 300
-FEW_EXTRAS = ("", "--power_t 0.3 --l1 0.0001", "-l 0.2 --initial_t 2 --l2 0.0001", "--passes 3")
 
 
 def few() -> dict[str, bytes]:
@@ -39,39 +37,37 @@ def few() -> dict[str, bytes]:
     return {name: every[name] for name in ("a9a", "books", "0001.dat.gz", "0002.dat.gz")}
 
 
-def commands_on_files(name: str, arithmetic: str) -> Iterator[str]:
-    """Every combination of parts and losses; counts only where labels are not negative, few options in float64."""
+def commands_on_files(name: str) -> Iterator[str]:
+    """Every combination of parts and losses; counts only where labels are not negative."""
     for flags, loss in product(FLAGS, LOSSES):
         if loss != "poisson" or ".dat" in name:
-            for extra in FEW_EXTRAS if arithmetic == "vw" else FEW_EXTRAS[:1]:
-                yield f"{flags} --loss_function {loss} {extra}".strip()
+            yield f"{flags} --loss_function {loss}".strip()
 
 
-def everything(arithmetic: str) -> list[Compared]:
+def everything() -> list[Compared]:
     """Reference commands, the default update on all sets, the grid on files and on generated lines."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         for command, name in REFERENCES:
-            found.append(compared(command, name, read(f"vw/{name}"), arithmetic, place))
+            found.append(compared(command, name, read(f"vw/{name}"), place))
         for loss in DEFAULTS:
             for name, text in {**sets(ROWS), **(reals(ROWS) if loss != "logistic" else {})}.items():
-                found.append(compared(f"--loss_function {loss}", name, text, arithmetic, place))
+                found.append(compared(f"--loss_function {loss}", name, text, place))
         for name, text in few().items():
-            for command in commands_on_files(name, arithmetic):
-                found.append(compared(command, name, text, arithmetic, place))
+            for command in commands_on_files(name):
+                found.append(compared(command, name, text, place))
         for command, counts in cells():
-            if arithmetic == "vw" or "_prediction" not in command:
-                text = generated(counts=counts)
-                found.append(compared(command, "counts" if counts else "generated", text, arithmetic, place))
+            text = generated(counts=counts)
+            found.append(compared(command, "counts" if counts else "generated", text, place))
     return found
 
 
-def table(arithmetic: str) -> tuple[str, bool]:
-    """The table of one arithmetic in Markdown, and whether nothing in it is unexplained."""
-    found = everything(arithmetic)
+def table() -> tuple[str, bool]:
+    """The table in Markdown, and whether nothing in it is unexplained."""
+    found = everything()
     causes = Counter(cell.cause or "equal" for cell in found)
-    lines = [f"## arithmetic {arithmetic}: {causes['equal']} of {len(found)} runs print the same", ""]
+    lines = [f"{causes['equal']} of {len(found)} runs print the same", ""]
     lines += ["| runs | |", "| --- | --- |", *(f"| {n} | {cause} |" for cause, n in causes.most_common()), ""]
     different = [cell for cell in found if not cell.equal and cell.cause != "diverges"]
     if different:
@@ -81,14 +77,10 @@ def table(arithmetic: str) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Print both tables."""
-    good = True
-    for arithmetic in ARITHMETICS:
-        text, explained = table(arithmetic)
-        good &= explained
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-    return 0 if good else 1
+    """Print the table."""
+    text, explained = table()
+    sys.stdout.write(f"{text}\n")
+    return 0 if explained else 1
 
 
 if __name__ == "__main__":

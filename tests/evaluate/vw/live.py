@@ -27,7 +27,6 @@ from tests.oracles.vw_text import VwExample
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 DIVERGED = 1e6
-ARITHMETICS = ("vw", "float64")
 
 
 def theirs(command: str, text: bytes, folder: Path) -> str:
@@ -41,12 +40,12 @@ def theirs(command: str, text: bytes, folder: Path) -> str:
     return str(printed)
 
 
-def ours(command: str, text: bytes, arithmetic: str) -> float:
-    """Our average loss, in one of `ARITHMETICS`, by what `evaluate --vw` runs."""
-    parsed_command = parse_vw(f"{command} --arithmetic {arithmetic}")
+def ours(command: str, text: bytes) -> float:
+    """Our average loss, by what `evaluate --vw` runs."""
+    parsed_command = parse_vw(command)
     parsed = VwText(parsed_command.reading).parse(text, 1)
     assert not parsed.faults, parsed.faults[:3]
-    block = ExampleBlock(RecordMaker().records(parsed.batch), parsed.labelled, parsed=parsed)
+    block = ExampleBlock(RecordMaker().records(parsed.batch), parsed.labelled)
     trial = VwTrial(command, parsed_command, learn=not parsed_command.test)
     while not trial.done:
         trial.take(block)
@@ -70,20 +69,18 @@ class Compared(NamedTuple):
         return not self.cause
 
 
-def compared(command: str, name: str, text: bytes, arithmetic: str, folder: Path) -> Compared:
+def compared(command: str, name: str, text: bytes, folder: Path) -> Compared:
     """A command line on both sides."""
     printed = theirs(command, text, folder)
     if not abs(float(printed)) < DIVERGED:
         return Compared(command, name, printed, math.nan, "diverges")
-    found = ours(command, text, arithmetic)
-    cause = "" if f"{found:.6f}" == printed else cause_of(command, text, found, arithmetic)
+    found = ours(command, text)
+    cause = "" if f"{found:.6f}" == printed else cause_of(command, text, found)
     return Compared(command, name, printed, found, cause)
 
 
-def cause_of(command: str, text: bytes, found: float, arithmetic: str) -> str:
-    """Why a float64 run differs: the oracle of the tool's formulas in float64 tells rounding from all else."""
-    if arithmetic == "vw":
-        return "unexplained"
+def cause_of(command: str, text: bytes, found: float) -> str:
+    """Why a run differs: the oracle of the tool's formulas in float64 tells rounding from all else."""
     exact = exactly(command, text)
     if math.isclose(found, exact, rel_tol=1e-6, abs_tol=1e-6):
         return "rounding: the tool's formulas give this in float64"
@@ -176,11 +173,10 @@ EXTRAS = (
     "-q aa -b 8",
     "--cubic aab --noconstant",
     "--passes 2 --holdout_off --decay_learning_rate 0.9 --ngram 2 --skips 2 -b 10",
-    "--min_prediction -0.5 --max_prediction 0.75",
     "--hash all --ignore b",
 )
 DEFAULTS = ("squared", "hinge", "quantile", "logistic")
-"""Losses of the default update that must print the same in float64 too, logistic on a9a and sentiment."""
+"""Losses of the default update that must print the same, logistic on a9a and sentiment."""
 
 
 def sets(rows: int) -> dict[str, bytes]:

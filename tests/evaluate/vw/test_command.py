@@ -50,7 +50,6 @@ def test_text_passes_and_files() -> None:
     r = found.reading
     assert (r.hashing, r.bits, r.hash_all, r.noconstant, r.ignore) == ("vw", 10, True, True, "z")
     assert (r.quadratic, r.cubic, r.ngram, r.skips) == (("ab", ":a"), ("abc",), 2, 1)
-    assert (r.numbers, parse_vw("--arithmetic vw").reading.numbers) == ("exact", "vw")
 
 
 @pytest.mark.parametrize(
@@ -72,11 +71,9 @@ def test_text_passes_and_files() -> None:
         ("-q abc", "must be 2 letters"),
         ("--interactions abcd", "two or three letters"),
         ("--hash none", "strings or all"),
-        ("--max_prediction 1", "need --arithmetic vw"),
-        ("--arithmetic vw --min_prediction 2 --max_prediction 1", "between"),
+        ("--max_prediction 1", "--max_prediction is not supported"),
         ("--loss_function quantile --quantile_tau 2", "tau"),
         ("--passes 0", "passes"),
-        ("--arithmetic float16", "float64 or vw"),
         ("-d 'a", "quotation"),
     ],
 )
@@ -92,14 +89,12 @@ def test_every_flag_of_the_table_is_taken() -> None:
     """Alone, or with the flags that it needs; none of them is in the table twice."""
     texts = {
         "loss_function": "hinge",
-        "arithmetic": "vw",
         "hash": "all",
         "quadratic": "ab",
         "cubic": "abc",
         "interactions": "ab",
     }
     with_others = {"ftrl_alpha": "--ftrl ", "ftrl_beta": "--coin "}
-    with_others |= dict.fromkeys(("min_prediction", "max_prediction"), "--arithmetic vw ")
     with_others["skips"] = "--ngram 2 "
     values = {Takes.NOTHING: "", Takes.NUMBER: "0.5", Takes.COUNT: "3", Takes.WORD: "x"}
     for flag in FLAGS:

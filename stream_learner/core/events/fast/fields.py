@@ -94,28 +94,6 @@ class FieldMemory:
         self.set(lay.CTX_COUNTED, address_of(column))
         self.set(lay.CTX_COUNTED_STEP, 1)
 
-    def add_column(self, name: str) -> int:
-        """The offset of a new entry for a column of a table, with the treatment of the field of its name.
-
-        Only this offset leads to it: keys of events never do. Raises ValueError for a name with more bytes than
-        max_value_bytes.
-        """
-        spec = self._plan.features
-        if spec is not None and len(name.encode()) > spec.max_value_bytes:
-            raise ValueError(f"the column {name[:40]!r}… has a name of more than {spec.max_value_bytes:,} bytes")
-        field = self._new_field(name)
-        self._put_treatment(field, self._plan.of(name))
-        self._set_memory()
-        return field
-
-    def add_unnamed(self) -> int:
-        """The offset of a new entry for features whose texts hold their names: no prefix is put before them."""
-        field = self._new_field(None)
-        self._put(field, lay.FIELD_WATCH, lay.NOT_WATCHED)
-        self._put_prefix(field, b"")
-        self._set_memory()
-        return field
-
     # ------------------------------------------------------------------------------------------- context
 
     def _set_limits(self) -> None:

@@ -1,7 +1,7 @@
 """The default update of Vowpal Wabbit 9.11 and its parts, in float64: adaptive, normalized, invariant.
 
 A local row is float64[8]: weight, w, G, s, r. The C library is never called, so that results have the same bits on
-every machine. `evaluate/vw/float32` has the tool's float32.
+every machine. The tool's own float32 is an oracle of the tests.
 
 Sources: [T]; [VW] describes older rules. With
 flags A, Z, I, q = power_t, and every occurrence of a feature taken in its turn:

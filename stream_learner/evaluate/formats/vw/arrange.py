@@ -24,8 +24,6 @@ from stream_learner.evaluate.formats.vw.layout import (
     CONSTANT_VALUE,
     CROSS_COUNT,
     CROSSES,
-    END_COUNT,
-    ENDS,
     GRAM_COUNT,
     GRAM_WIDTH,
     GRAMS,
@@ -39,7 +37,6 @@ from stream_learner.evaluate.formats.vw.layout import (
     SEEN,
     SEGMENT_COUNT,
     SEGMENTS,
-    SINGLE,
     SPARE_KEYS,
     SPARE_VALUES,
     STAMP,
@@ -65,13 +62,6 @@ def _put(state: int, m: int, key: np.uint64, value: float) -> None:
     store_f64(load_i64(state + VALUES) + 8 * m, value)
 
 
-@inlined
-def _product(state: int, x: float, z: float) -> float:
-    """The product in the parser's precision: that of two float32 is exact in float64."""
-    product = x * z
-    return np.float64(np.float32(product)) if load_i64(state + SINGLE) != 0 else product
-
-
 @kernel
 def unseen_letters(state: int) -> bool:
     """Whether wildcards must be expanded again, because the line has a printable letter that is new. Marks it as
@@ -94,36 +84,27 @@ def arrange(state: int, first: int, m: int, again: bool) -> int:
     limit = min(load_i64(state + ROOM), first + MAX_FEATURES)
     if again or load_i64(state + GRAM_COUNT) > 0:
         m = _regroup(state, first, m, limit)
-    elif load_i64(state + ENDS) != 0:
-        for i in range(load_i64(state + SEGMENT_COUNT)):
-            _end_namespace(state, load_i64(load_i64(state + SEGMENTS) + 24 * i + 16))
+    if m != FULL:
+        m = add_constant(state, first, m)
+    if m != FULL and load_i64(state + CROSS_COUNT) > 0:
+        m = _add_crosses(state, m, limit)
     if m == FULL:
         return FULL
-    constant = load_f64(state + CONSTANT_VALUE)
-    if constant != 0.0:
-        if m >= limit:
-            return FULL
-        _put(state, m, load_u64(state + CONSTANT_KEY), constant)
-        m += 1
-        _end_namespace(state, m)
-    if load_i64(state + CROSS_COUNT) > 0:
-        before = m
-        m = _add_crosses(state, m, limit)
-        if m == FULL:
-            return FULL
-        if m > before:
-            _end_namespace(state, m)
     if load_i64(state + HASHING) != 0:
         _mask_keys(state, first, m)
-    return m if load_i64(state + REPEATS) != 0 else _sum_repeats(state, first, m)
+    return m if load_i64(state + REPEATS) != 0 else sum_repeats(state, first, m)
 
 
 @inlined
-def _end_namespace(state: int, m: int) -> None:
-    if load_i64(state + ENDS) != 0:
-        n = load_i64(state + END_COUNT)
-        store_i64(load_i64(state + ENDS) + 8 * n, m)
-        store_i64(state + END_COUNT, n + 1)
+def add_constant(state: int, first: int, m: int) -> int:
+    """Add the constant feature, if there is one, behind [first, m). Returns the index behind it, or FULL."""
+    constant = load_f64(state + CONSTANT_VALUE)
+    if constant == 0.0:
+        return m
+    if m >= min(load_i64(state + ROOM), first + MAX_FEATURES):
+        return FULL
+    _put(state, m, load_u64(state + CONSTANT_KEY), constant)
+    return m + 1
 
 
 @kernel
@@ -157,7 +138,6 @@ def _regroup(state: int, first: int, m: int, limit: int) -> int:
         group = load_i64(state + LETTERS) + 24 * letter
         store_i64(group + 8, begin)
         store_i64(group + 16, m)
-        _end_namespace(state, m)
     return m
 
 
@@ -222,7 +202,7 @@ def _add_pairs(state: int, a: int, b: int, m: int, limit: int) -> int:
             if m >= limit:
                 return FULL
             key = cross_two(state, load_u64(keys + 8 * i), load_u64(keys + 8 * j))
-            _put(state, m, key, _product(state, load_f64(values + 8 * i), load_f64(values + 8 * j)))
+            _put(state, m, key, load_f64(values + 8 * i) * load_f64(values + 8 * j))
             m += 1
     return m
 
@@ -234,13 +214,13 @@ def _add_triples(state: int, a: int, b: int, c: int, m: int, limit: int) -> int:
     values = load_i64(state + VALUES)
     for i in range(load_i64(a + 8), load_i64(a + 16)):
         for j in range(i if a == b else load_i64(b + 8), load_i64(b + 16)):
-            product = _product(state, load_f64(values + 8 * i), load_f64(values + 8 * j))
+            product = load_f64(values + 8 * i) * load_f64(values + 8 * j)
             for k in range(j if b == c else load_i64(c + 8), load_i64(c + 16)):
                 if m >= limit:
                     return FULL
                 first, second = load_u64(keys + 8 * i), load_u64(keys + 8 * j)
                 key = cross_three(state, first, second, load_u64(keys + 8 * k))
-                _put(state, m, key, _product(state, product, load_f64(values + 8 * k)))
+                _put(state, m, key, product * load_f64(values + 8 * k))
                 m += 1
     return m
 
@@ -255,7 +235,7 @@ def _mask_keys(state: int, first: int, m: int) -> None:
 
 
 @kernel
-def _sum_repeats(state: int, first: int, m: int) -> int:
+def sum_repeats(state: int, first: int, m: int) -> int:
     """Keep each key once, where it came first, with the sum of its values.
 
     The hash table holds stamp << 16 | index in the line. It is probed linearly, at most a quarter full, and never

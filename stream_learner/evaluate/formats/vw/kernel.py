@@ -5,6 +5,8 @@ Nothing remains of a line that is faulty, or that must be read again: only the c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from stream_learner.core.machine.entries import entry
@@ -13,12 +15,12 @@ from stream_learner.core.machine.memory import load_byte, load_f64, load_i64, st
 from stream_learner.evaluate.formats.vw.arrange import FULL, arrange, unseen_letters
 from stream_learner.evaluate.formats.vw.layout import (
     AT,
+    BLANK,
     CROSS_COUNT,
     DONE,
     DOUBT,
     DOUBTS,
     END,
-    END_COUNT,
     EXAMPLES,
     FAULT_LIST,
     FAULTS,
@@ -29,6 +31,7 @@ from stream_learner.evaluate.formats.vw.layout import (
     LINES,
     MAX_FEATURES,
     NO_FAULT,
+    NO_ROOM,
     NOT_FINITE,
     REPEATS,
     ROOM,
@@ -39,7 +42,7 @@ from stream_learner.evaluate.formats.vw.layout import (
     TOO_MANY,
     VALUES,
 )
-from stream_learner.evaluate.formats.vw.line import NO_ROOM, read_label, read_namespaces
+from stream_learner.evaluate.formats.vw.line import read_label, read_namespaces
 from stream_learner.evaluate.formats.vw.names import is_blank
 
 
@@ -47,34 +50,43 @@ from stream_learner.evaluate.formats.vw.names import is_blank
 def parse_block(state: int) -> int:
     """Read lines until all are read, or a line needs something from Python; that line is then read again from its
     start."""
+    return read_lines(_read_line, state)
+
+
+@inlined
+def read_lines(line: Any, state: int) -> int:
+    """Read lines until all are read, or one needs something from Python.
+
+    line: the kernel that reads the line at an address. It returns its end, NO_FAULT and the index behind its features;
+    or the address of a fault, the fault and any index. It appends features only.
+    """
     at = load_i64(state + AT)
     end = load_i64(state + END)
     while at < end:
-        behind = _blank_line(at)
-        if behind < 0:
-            fault_at, fault, m = _read_line(state, at)
-            wanted = _wanted(state, fault, m)
-            if wanted != DONE:
-                store_i64(state + AT, at)
-                return wanted
-            if fault != NO_FAULT:
-                _note_fault(state, at, fault_at, fault)
-            else:
-                _count_row(state, m)
-            behind = _line_end(fault_at) + 1
+        store_i64(state + DOUBTS, 0)
+        store_i64(state + STAMP, load_i64(state + STAMP) + 1)
+        behind, fault, m = line(state, at)
+        wanted = _wanted(state, fault, m)
+        if wanted != DONE:
+            store_i64(state + AT, at)
+            return wanted
+        if fault == NO_FAULT:
+            _count_row(state, m)
+        elif fault != BLANK:
+            _note_fault(state, at, behind, fault)
         store_i64(state + KNOWN, 0)
         store_i64(state + LINE, load_i64(state + LINE) + 1)
-        at = behind
+        at = _line_end(behind) + 1
     store_i64(state + AT, at)
     return DONE
 
 
 @inlined
-def _blank_line(at: int) -> int:
-    """The address behind a line of nothing but blanks; -1 if there is more."""
+def _is_blank_line(at: int) -> bool:
+    """Whether there is nothing but blanks up to the line feed."""
     while is_blank(load_byte(at)) or load_byte(at) == 0x0D:
         at += 1
-    return at + 1 if load_byte(at) == 0x0A else -1
+    return load_byte(at) == 0x0A
 
 
 @inlined
@@ -100,14 +112,10 @@ def _wanted(state: int, fault: int, m: int) -> int:
 
 @kernel
 def _read_line(state: int, at: int) -> tuple[int, int, int]:
-    """Read a line: (its end, NO_FAULT, index behind its features), or (address of the fault, the fault, any index).
-
-    The fault NO_ROOM: the line needs more room. The index FULL: wildcards must be expanded with the line's letters.
-    """
-    first = load_i64(load_i64(state + ROW_START) + 8 * load_i64(state + EXAMPLES))
-    ends = load_i64(state + END_COUNT)
-    store_i64(state + DOUBTS, 0)
-    store_i64(state + STAMP, load_i64(state + STAMP) + 1)
+    """Read a line, as `read_lines` says. The index FULL: wildcards must be expanded with the line's letters."""
+    first = first_of(state)
+    if _is_blank_line(at):
+        return at, BLANK, first
     at, fault = read_label(state, at)
     if fault != NO_FAULT:
         return at, fault, first
@@ -116,14 +124,22 @@ def _read_line(state: int, at: int) -> tuple[int, int, int]:
         return at, fault, m
     if unseen_letters(state):
         return at, NO_FAULT, FULL
-    m = arrange(state, first, m, again)
+    fault, m = finish_line(state, first, arrange(state, first, m, again))
+    return at, fault, m
+
+
+@inlined
+def first_of(state: int) -> int:
+    """The index of the first feature of the line that is read."""
+    return load_i64(load_i64(state + ROW_START) + 8 * load_i64(state + EXAMPLES))
+
+
+@inlined
+def finish_line(state: int, first: int, m: int) -> tuple[int, int]:
+    """What comes of features in [first, m), or of FULL: (NO_FAULT or the fault, index behind them)."""
     if m == FULL:
-        fault = TOO_MANY if load_i64(state + ROOM) - first >= MAX_FEATURES else NO_ROOM
-    elif not _all_finite(state, first, m):
-        fault = NOT_FINITE
-    if fault != NO_FAULT:
-        store_i64(state + END_COUNT, ends)
-    return at, fault, first if m == FULL else m
+        return TOO_MANY if load_i64(state + ROOM) - first >= MAX_FEATURES else NO_ROOM, first
+    return NO_FAULT if _all_finite(state, first, m) else NOT_FINITE, m
 
 
 @kernel

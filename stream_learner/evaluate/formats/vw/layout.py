@@ -1,7 +1,7 @@
-"""The offsets of the state that the kernels of VW text share, the codes they return, and the faults they find.
+"""The offsets of the state that the kernels of VW text and LIBSVM share, their codes, and the faults they find.
 
-The state is an i64 array of numbers and addresses. Kernels read it by offset: as a record with named fields, as
-`kernel_state` has it, it made parsing 3 to 4 % slower.
+The state is an i64 array of numbers and addresses. Kernels read it by offset: as a record with named fields it made
+parsing 3 to 4 % slower.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 (
     # What the options ask for. `->` marks the address of an array.
     HASHING,  # 0: XXH64, 1: VW's, 2: VW's with all names hashed
-    SINGLE,  # 1: numbers in VW's float32
     REPEATS,  # 1: each occurrence of a name is a feature of its own
     MASK,  # the bits of VW's index
     CONSTANT_KEY,
@@ -39,8 +38,6 @@ from __future__ import annotations
     KEYS,  # -> u64[ROOM]
     VALUES,  # -> f64[ROOM]
     ROOM,
-    ENDS,  # -> i64[ROOM]: ends of namespaces; 0 where they are not asked for
-    END_COUNT,
     # The line that is being read.
     PREFIX,  # -> u64[8]: 4 words to put before a name, and 4 masks of the name's own bytes
     PREFIX_LENGTH,
@@ -61,8 +58,10 @@ from __future__ import annotations
     DOUBT_SPANS,  # -> i64[DOUBT_ROOM, 2]: begin and end
     DOUBT_VALUES,  # -> f64[DOUBT_ROOM]
     SIZE,
-) = range(0, 8 * 49, 8)
+) = range(0, 8 * 46, 8)
 
+NO_ROOM, BLANK = -1, -2
+"""Instead of the code of a fault: the features have filled their room; there is nothing on the line."""
 MAX_FEATURES = 65_535
 GRAM_WIDTH = 8
 TABLE_SLOTS = 1 << 18
@@ -84,6 +83,9 @@ FAULT_TEXTS = (
     "a blank, a bar or the end of the line",
     "the end of the line behind a carriage return",
     f"at most {MAX_FEATURES:,} features",
+    "a number as label, and a blank behind it",
+    "an index of at most 19 digits and `:`, as in 7:0.5",
+    "a number behind `index:`, and a blank behind it",
 )
 (
     NO_FAULT,
@@ -99,4 +101,7 @@ FAULT_TEXTS = (
     NO_BLANK,
     NO_END,
     TOO_MANY,
+    BAD_LABEL,
+    BAD_INDEX,
+    BAD_VALUE,
 ) = range(len(FAULT_TEXTS))

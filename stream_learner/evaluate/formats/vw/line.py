@@ -25,11 +25,11 @@ from stream_learner.evaluate.formats.vw.layout import (
     NO_LABEL,
     NO_NAMESPACE,
     NO_NUMBER,
+    NO_ROOM,
     NOT_FINITE,
     ROOM,
     SEGMENT_COUNT,
     SEGMENTS,
-    SINGLE,
     SOME_DROPPED,
     STAMP,
     TAB,
@@ -49,9 +49,6 @@ from stream_learner.evaluate.formats.vw.names import (
     nameless_key,
 )
 from stream_learner.evaluate.formats.vw.numbers import MALFORMED, read_number
-
-NO_ROOM = -1
-"""Returned instead of the code of a fault: the features have filled their room."""
 
 _BAR, _COLON, _QUOTE, _TAB, _BLANK = 0x7C, 0x3A, 0x27, 0x09, 0x20
 
@@ -198,7 +195,6 @@ def _read_features(state: int, at: int, m: int, first: int, scale: float) -> tup
     values = load_i64(state + VALUES)
     most = first + MAX_FEATURES
     limit = min(load_i64(state + ROOM), most)
-    single = load_i64(state + SINGLE) != 0
     nameless = 0
     while True:
         byte = load_byte(at)
@@ -216,8 +212,6 @@ def _read_features(state: int, at: int, m: int, first: int, scale: float) -> tup
             if behind == MALFORMED:
                 return end + 1, NO_NUMBER, m
             x *= scale
-            if single:
-                x = np.float64(np.float32(x))
             if not abs(x) < np.inf:
                 return end + 1, NOT_FINITE, m
         if end == at:

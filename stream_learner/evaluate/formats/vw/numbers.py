@@ -1,6 +1,6 @@
-"""Reads the numbers of VW text: as the nearest float64, or as VW's own float32.
+"""Reads numbers as the nearest float64.
 
-The nearest float64 is never rounded twice: a number that 64 bits cannot decide is noted, and Python decides it.
+It is never rounded twice: a number that 64 bits cannot decide is noted, and Python decides it.
 """
 
 from __future__ import annotations
@@ -16,39 +16,16 @@ from stream_learner.evaluate.formats.vw.layout import (
     DOUBT_VALUES,
     DOUBTS,
     KNOWN,
-    SINGLE,
 )
 
 MALFORMED = -1
 _0 = np.uint64(0)
-_MOST_DECIMALS = 35
-_LEAST_POWER, _MOST_POWER = -37, 38
 _HUGE_POWER = 10**15
-
-
-def _powers() -> list[np.float32]:
-    """VW's powers of ten: each from its neighbour by one rounded step, and so not the nearest floats."""
-    up, down = [np.float32(1)], [np.float32(1)]
-    for _ in range(_MOST_POWER):
-        up.append(up[-1] * np.float32(10))
-    for _ in range(-_LEAST_POWER):
-        down.append(down[-1] / np.float32(10))
-    return down[:0:-1] + up
-
-
-_POWERS = np.array(_powers(), np.float32)
 
 
 @kernel
 def read_number(state: int, at: int) -> tuple[int, float]:
-    """Read a number as the options ask for: (address behind it or MALFORMED, its value, which may be infinite)."""
-    if load_i64(state + SINGLE) != 0:
-        return _read_single(state, at)
-    return _read_nearest(state, at)
-
-
-@kernel
-def _read_nearest(state: int, at: int) -> tuple[int, float]:
+    """Read a number: (address behind it or MALFORMED, its value, which may be infinite)."""
     start = at
     sign = load_byte(at)
     if sign == 0x2D or sign == 0x2B:
@@ -115,55 +92,3 @@ def _ask(state: int, start: int, behind: int) -> float:
         store_i64(spans, start)
         store_i64(spans + 8, behind)
     return 1.0
-
-
-@kernel
-def _read_single(state: int, at: int) -> tuple[int, float]:
-    """Read digit by digit in float32, at most 35 decimals, then multiply by a power of ten; below 1e-37 the value is 0.
-
-    VW hands a number whose power has a plus to the C library, which gives the nearest float32.
-    """
-    number = at
-    sign = load_byte(at)
-    if sign == 0x2D or sign == 0x2B:
-        at += 1
-    start = at
-    value = np.float32(0)
-    byte = load_byte(at)
-    while 0x30 <= byte <= 0x39:
-        value = value * np.float32(10) + np.float32(byte - 0x30)
-        at += 1
-        byte = load_byte(at)
-    digits = at - start
-    power = 0
-    if byte == 0x2E:
-        at += 1
-        byte = load_byte(at)
-        while 0x30 <= byte <= 0x39:
-            if power > -_MOST_DECIMALS:
-                value = value * np.float32(10) + np.float32(byte - 0x30)
-                power -= 1
-            digits += 1
-            at += 1
-            byte = load_byte(at)
-    if digits == 0:
-        return MALFORMED, 0.0
-    if byte | 0x20 == 0x65:
-        if load_byte(at + 1) == 0x2B:
-            at, nearest = _read_nearest(state, number)
-            return at, np.float64(np.float32(nearest))
-        at, written = _read_power(at + 1)
-        if at == MALFORMED:
-            return MALFORMED, 0.0
-        power += written
-    return at, _scaled(value, power, sign == 0x2D)
-
-
-@kernel
-def _scaled(value: float, power: int, negative: bool) -> float:
-    if value == 0 or power < _LEAST_POWER:
-        return 0.0
-    if power > _MOST_POWER:
-        return np.inf
-    value *= _POWERS[power - _LEAST_POWER]
-    return np.float64(-value if negative else value)

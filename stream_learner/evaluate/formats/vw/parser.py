@@ -11,7 +11,9 @@ Python touches single lines only for tags, and single numbers only where 64 bits
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +32,8 @@ KEY_OF_INDEX = 1
 """With VW's hashing a key is VW's index plus this: keys are never 0."""
 
 _HASHINGS = {"xxh64": 0, "vw": 1}
-_NUMBERS = {"exact": 0, "vw": 1}
 _MARGIN = 64
 _MOST_GRAMS = 10_000
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,16 @@ class VwTextOptions:
     """The options of parsing VW text. Raises ValueError for values that are not allowed.
 
     hashing: `xxh64` (64-bit keys: XXH64 of `namespace^name`, of the name alone where the namespace has none) or `vw`
-    (VW's index of `bits` bits, plus `KEY_OF_INDEX`; `hash_all`: names of digits as well). numbers: `exact` (the
-    nearest float64) or `vw` (VW's float32). quadratic, cubic: first letters of namespaces to combine, `:` for any.
-    ngram, skips: n-grams of each namespace, with up to so many words left out. ignore, keep: first letters of
-    namespaces to leave out, or to keep alone; a blank is the namespace without a name. constant: the value of the
-    constant feature. repeats: each occurrence is a feature of its own, in order; else the values of a key are summed.
+    (VW's index of `bits` bits, plus `KEY_OF_INDEX`; `hash_all`: names of digits as well). quadratic, cubic: first
+    letters of namespaces to combine, `:` for any. ngram, skips: n-grams of each namespace, with up to so many words
+    left out. ignore, keep: first letters of namespaces to leave out, or to keep alone; a blank is the namespace without
+    a name. constant: the value of the constant feature. repeats: each occurrence is a feature of its own, in order;
+    else the values of a key are summed.
     """
 
     hashing: str = "xxh64"
     bits: int = 18
     hash_all: bool = False
-    numbers: str = "exact"
     quadratic: tuple[str, ...] = ()
     cubic: tuple[str, ...] = ()
     ngram: int = 1
@@ -65,7 +64,6 @@ class VwTextOptions:
     def __post_init__(self) -> None:
         """Raises ValueError for values that are not allowed."""
         _check(self.hashing in _HASHINGS, f"hashing is {self.hashing!r}, must be one of {', '.join(_HASHINGS)}")
-        _check(self.numbers in _NUMBERS, f"numbers is {self.numbers!r}, must be one of {', '.join(_NUMBERS)}")
         _check(1 <= self.bits <= 62, f"bits is {self.bits}, must be from 1 to 62")
         _check(1 <= self.ngram <= MAX_GRAM, f"ngram is {self.ngram}, must be from 1 to {MAX_GRAM}")
         _check(self.skips >= 0, f"skips is {self.skips}, must not be negative")
@@ -83,19 +81,18 @@ def _check(good: bool, otherwise: str) -> None:
 
 
 class VwText:
-    """Parses VW text; a `LineParser`. One thread at a time: each block uses the same memory.
+    """Parses VW text; a `LineParser`. One thread at a time: each block uses the same memory."""
 
-    `namespace_end` is given with VW's hashing and repeats only: the groups whose squares VW sums separately.
-    """
-
-    def __init__(self, options: VwTextOptions | None = None) -> None:
+    def __init__(self, options: VwTextOptions | None = None, kernel: Callable[[int], int] | None = None) -> None:
+        """kernel: reads the lines, by the address of the state; None for those of VW text."""
         self.options = VwTextOptions() if options is None else options
         self._state = np.zeros(layout.SIZE // 8, np.int64)
+        state = address_of(self._state)
+        self._read_lines = partial(parse_block, state) if kernel is None else partial(kernel, state)
         self._kept: dict[int, NDArray[np.generic]] = {}
         self._words = [word.encode() for word in (*self.options.quadratic, *self.options.cubic)]
-        self._wants_ends = self.options.hashing == "vw" and self.options.repeats
         self._text = np.zeros(0, np.uint8)
-        self._keys, self._values, self._ends = np.zeros(0, np.uint64), np.zeros(0), np.zeros(0, np.int64)
+        self._keys, self._values = np.zeros(0, np.uint64), np.zeros(0)
         self._doubt_spans, self._doubt_values = np.zeros((0, 2), np.int64), np.zeros(0)
         self._set_options()
         self._set_scratch()
@@ -104,16 +101,16 @@ class VwText:
     def parse(self, text: bytes | memoryview, first_line: int) -> Parsed:
         """Parse whole lines, as `LineParser` says. The last line needs no line feed. The columns are the caller's."""
         raw = np.frombuffer(text, np.uint8)
-        start, rows = self._take_text(raw, first_line)
+        start, rows = self._take_text(raw)
         label, weight = np.empty(rows), np.empty(rows)
         row_start, lines = np.zeros(rows + 1, np.int64), np.empty(rows, np.int64)
-        tags, faults = np.empty((rows, 2), np.int64), np.empty((rows, 3), np.int64)
+        tags, faults = np.zeros((rows, 2), np.int64), np.empty((rows, 3), np.int64)
         columns = (label, weight, row_start, lines, tags, faults)
         places = (layout.LABELS, layout.WEIGHTS, layout.ROW_START, layout.LINES, layout.TAGS, layout.FAULT_LIST)
         for place, column in zip(places, columns, strict=True):
             self._put(place, column)
         self._set(layout.LINE, first_line)
-        for counter in (layout.EXAMPLES, layout.TAGGED, layout.FAULTS, layout.END_COUNT, layout.KNOWN):
+        for counter in (layout.EXAMPLES, layout.TAGGED, layout.FAULTS, layout.KNOWN):
             self._set(counter, 0)
         self._run()
         n, m = self._get(layout.EXAMPLES), int(row_start[self._get(layout.EXAMPLES)])
@@ -132,12 +129,11 @@ class VwText:
             ~np.isnan(label[:n]),
             self._tags_of(raw, tags[:n] - start),
             [Fault(line, column, layout.FAULT_TEXTS[code]) for line, column, code in self._faults_of(faults)],
-            self._ends[: self._get(layout.END_COUNT)].copy() if self._wants_ends else None,
         )
 
     def _run(self) -> None:
         """Read the whole text, and give the kernel what it stops for."""
-        while (wanted := parse_block(self._address)) != layout.DONE:
+        while (wanted := self._read_lines()) != layout.DONE:
             if wanted == layout.GROW:
                 self._make_room(2 * self._get(layout.ROOM))
             elif wanted == layout.DOUBT:
@@ -145,7 +141,7 @@ class VwText:
             else:
                 self._set_crosses()
 
-    def _take_text(self, raw: NDArray[np.uint8], first_line: int) -> tuple[int, int]:
+    def _take_text(self, raw: NDArray[np.uint8]) -> tuple[int, int]:
         """Copy the text, with room around it: (address of its first byte, number of its line ends)."""
         n = len(raw)
         if len(self._text) < n + 2 * _MARGIN:
@@ -157,8 +153,7 @@ class VwText:
             end += 1
         self._text[end : end + _MARGIN // 2] = 0
         start = address_of(self._text) + _MARGIN
-        skipped = len(_BOM) if first_line == 1 and raw[: len(_BOM)].tobytes() == _BOM else 0
-        self._set(layout.AT, start + skipped)
+        self._set(layout.AT, start)
         self._set(layout.END, address_of(self._text) + end)
         self._set(layout.ORIGINAL, address_of(raw) - start if n > 0 else 0)
         return start, int(np.count_nonzero(self._text[_MARGIN:end] == 0x0A))
@@ -190,13 +185,10 @@ class VwText:
         o = self.options
         vw = o.hashing == "vw"
         self._set(layout.HASHING, 2 if vw and o.hash_all else _HASHINGS[o.hashing])
-        self._set(layout.SINGLE, _NUMBERS[o.numbers])
         self._set(layout.REPEATS, int(o.repeats))
         self._set(layout.MASK, (1 << o.bits) - 1)
         self._state.view(np.uint64)[layout.CONSTANT_KEY // 8] = CONSTANT_HASH if vw else BIAS_KEY
-        constant = 0.0 if o.noconstant else o.constant
-        rounded = float(np.float32(constant)) if o.numbers == "vw" else constant
-        self._state.view(np.float64)[layout.CONSTANT_VALUE // 8] = rounded
+        self._state.view(np.float64)[layout.CONSTANT_VALUE // 8] = 0.0 if o.noconstant else o.constant
         keep = np.full(256, not o.keep, np.uint8)
         keep[list(o.keep.encode())] = 1
         keep[list(o.ignore.encode())] = 0
@@ -244,20 +236,12 @@ class VwText:
     def _make_room(self, room: int) -> None:
         """Make room for this many features of a block; those that are there stay."""
         keys, values = np.empty(room, np.uint64), np.empty(room)
-        ends = np.empty(room if self._wants_ends else 0, np.int64)
         keys[: len(self._keys)] = self._keys
         values[: len(self._values)] = self._values
-        ends[: len(self._ends)] = self._ends
-        self._keys, self._values, self._ends = keys, values, ends
+        self._keys, self._values = keys, values
         self._put(layout.KEYS, keys)
         self._put(layout.VALUES, values)
-        if self._wants_ends:
-            self._put(layout.ENDS, ends)
         self._set(layout.ROOM, room)
-
-    @property
-    def _address(self) -> int:
-        return address_of(self._state)
 
     def _put(self, place: int, array: NDArray[np.generic]) -> None:
         """Keep an array, and tell the kernel where it is."""

@@ -24,8 +24,7 @@ LINES = [
     "1 |a 12\x01 \x0212 \x01 a\x03b",
     "1 |a\tx\ty:3 \t z",
     "1 |a x||b y|",
-    "1 |a 1:1e-37 2:1e-38 3:1e-46 4:5e30 5:.5 6:5. 7:+3 8:987654321987654321 9:0e50",
-    "1 |a x:0." + "0" * 34 + "19",
+    "1 |a 1:1e-37 4:5e30 5:.5 6:5. 7:+3 8:987654321987654321 9:0e50",
     "1 |é ü ß:2 |a " + "n" * 50,
 ]
 
@@ -52,8 +51,8 @@ def ours(options: VwTextOptions, line: str) -> list[tuple[int, float]]:
 
 
 def as_vw(**options: object) -> VwTextOptions:
-    """VW's hashing and numbers."""
-    return VwTextOptions(hashing="vw", numbers="vw", repeats=True, **options)  # type: ignore[arg-type]
+    """VW's hashing."""
+    return VwTextOptions(hashing="vw", repeats=True, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("words", QUADRATIC)

@@ -19,9 +19,7 @@ class VwSettings:
 
     kind: of `KINDS`; loss: of `LOSSES`, with tau for quantile. adaptive, normalized, invariant, eta (learning rate),
     power_t, initial_t, decay (of eta, after each pass): descent only. alpha, beta: the other kinds. l1, l2: descent
-    and ftrl. bits: 2^bits weights. low, high: bounds of predictions; with neither, the range of the labels seen; a
-    bound that is missing beside the other is 0. fixed_range: labels never widen the range, as when nothing is learned.
-    Raises ValueError for values that are not allowed.
+    and ftrl. bits: 2^bits weights. Raises ValueError for values that are not allowed.
     """
 
     kind: str = "descent"
@@ -39,9 +37,6 @@ class VwSettings:
     l1: float = 0.0
     l2: float = 0.0
     bits: int = 18
-    low: float | None = None
-    high: float | None = None
-    fixed_range: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for values that are not allowed."""
@@ -50,25 +45,12 @@ class VwSettings:
                 raise ValueError(f"{name} is {value!r}, must be one of {', '.join(known)}")
         if not 1 <= self.bits <= MAX_BITS:
             raise ValueError(f"bits is {self.bits}, must be from 1 to {MAX_BITS}")
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"predictions cannot lie between {self.low} and {self.high}")
         if self.l1 < 0.0 or self.l2 < 0.0:
             raise ValueError(f"l1 ({self.l1}) and l2 ({self.l2}) must not be negative")
         for name in ("tau", "eta", "power_t", "initial_t", "decay", "alpha", "beta", "l1", "l2"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} is {getattr(self, name)}, must be a finite number")
 
-    @property
-    def plain(self) -> bool:
-        """Whether descent is neither adaptive nor normalized: the rate falls with t, and X is the sum of squares."""
-        return not (self.adaptive or self.normalized)
-
     def first_range(self) -> tuple[float, float]:
         """The range that predictions are clipped to before the first label."""
-        low, high = FIRST_RANGE.get(self.loss, (0.0, 0.0)) if not self.bounded else (0.0, 0.0)
-        return low if self.low is None else self.low, high if self.high is None else self.high
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the range is fixed: labels do not widen it."""
-        return self.fixed_range or self.low is not None or self.high is not None
+        return FIRST_RANGE.get(self.loss, (0.0, 0.0))
