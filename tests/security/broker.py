@@ -188,6 +188,8 @@ def _properties(authority: Authority, tokens: TokenServer) -> dict[str, str]:
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/",
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         "listener.name.sasl.plain.sasl.jaas.config": f"{PLAIN_LOGIN} {users};",
+        "listener.name.open.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.open.plain.sasl.jaas.config": f"{PLAIN_LOGIN} {users};",
         "listener.name.sasl.scram-sha-256.sasl.jaas.config": SCRAM_LOGIN,
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": SCRAM_LOGIN,
         "listener.name.sasl.oauthbearer.sasl.jaas.config": OAUTH_LOGIN,

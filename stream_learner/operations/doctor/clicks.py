@@ -34,7 +34,7 @@ def check_share(events: Sequence[Event], pairs: Sequence[Pair], topic: str) -> I
     clicked = len({id(pair.impression) for pair in pairs})
     if clicked < ENOUGH or clicked <= MOSTLY * len(events):
         return
-    seen = f"{clicked:,} of {len(events):,} impressions of the sample have a click in {topic}"
+    seen = f"{clicked:,} of {count_of(len(events), 'impression')} of the sample have a click in {topic}"
     means = (
         "events that nearly every impression has are views or the impressions themselves: what is learned is no click"
     )
@@ -50,8 +50,8 @@ def check_unique(impressions: Side, ids: IdPaths) -> Iterable[Finding]:
     if len(texts) < ENOUGH or repeated <= SOME_REPEATED * len(counts):
         return
     text, most = counts.most_common(1)[0]
-    seen = f"{repeated:,} of {len(texts):,} impressions have the `{ids.impressions}` of an earlier one: "
-    seen += f"{shown(text)} comes {most:,} times"
+    seen = f"{repeated:,} of {count_of(len(texts), 'impression')} have the `{ids.impressions}` of an earlier one: "
+    seen += f"{shown(text)} comes {count_of(most, 'time')}"
     means = "an impression whose id came before is left out as a duplicate, and a click counts for the first one"
     change = "input.impressions.id: a field that is unique, if this is another one; or the producer sends events twice"
     yield Finding("stops" if repeated > REPEATED * len(counts) else "warns", "id_not_unique", seen, means, change)

@@ -101,9 +101,9 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         ("100 %", "120 min"),
     ),
     "ids of different types": (
-        SITE.with_impressions(write=lambda one: changed(impression(one), imp={"id": 10**9 + one.number})).with_clicks(
-            write=lambda one: changed(click(one), ref={"impression_id": float(10**9 + one.number)})
-        ),
+        SITE.with_impressions(
+            write=lambda one: changed(impression(one), imp={"id": 10**9 + one.number, "slot": 1})
+        ).with_clicks(write=lambda one: changed(click(one), ref={"impression_id": float(10**9 + one.number)})),
         "clicks_id",
         "write the id as text",
         ("neither text nor whole numbers", ".0"),
