@@ -79,7 +79,9 @@ def test_a_schema_file_is_read_when_it_is_needed(tmp_path: Path) -> None:
     config = made({"format": "avro", "schema": str(file)})
     assert "cannot read" in next(schema_problems(config))
     file.write_text("{", encoding="utf-8")
-    assert list(schema_problems(config)) == ["input.impressions.schema: it is no Avro schema: JSONDecodeError"]
+    assert list(schema_problems(config)) == [
+        "input.impressions.schema: the schema cannot be used: it is no Avro schema: JSONDecodeError"
+    ]
     file.write_text(ONE, encoding="utf-8")
     assert list(schema_problems(config)) == []
     forms = EventForms(config)
