@@ -5,18 +5,24 @@ It must never measure events that the decoder has not been shown the fields of: 
 
 from __future__ import annotations
 
+import base64
+import io
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import fastavro
 import numpy as np
 import orjson
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec
+from stream_learner.core.events.schema_forms import SchemaForm
+from stream_learner.core.events.schemas import OneSchema, Schema
 from stream_learner.core.parts import DECODING, compile_parts
 
 INTEGERS, STRINGS = 13, 26
@@ -48,6 +54,7 @@ def run(quick: bool) -> list[Row]:
         _row("click", _ns(ClickDecoder(EventSpec()).decode, events), "ns", "only the id wanted, the rest skipped"),
     ]
     rows += _other_kinds(events)
+    rows += _in_schemas(events, categories)
     rows.append(_row("one_event", _one_ns(events, categories) / 1000, "us", "encode_json, one event a call"))
     return rows
 
@@ -68,6 +75,64 @@ def _other_kinds(events: list[bytes]) -> list[Row]:
         _row(f"impression_{name}", _ns(ImpressionDecoder(EventSpec(), spec).decode, raws), "ns", note)
         for name, (note, raws, spec) in kinds.items()
     ]
+
+
+def _in_schemas(events: list[bytes], spec: FeatureSpec) -> list[Row]:
+    """The same events as framed Avro and Protobuf, beside the libraries that read them."""
+    plain = [orjson.loads(event) for event in events[:4_000]]
+    first = plain[0]
+    avro = {
+        "type": "record",
+        "name": "Event",
+        "fields": [
+            {"name": name, "type": ["null", "long" if isinstance(value, int) else "string"]}
+            for name, value in first.items()
+        ],
+    }
+    proto = descriptor_pb2.FileDescriptorProto(name="event.proto", package="bench", syntax="proto2")
+    message = proto.message_type.add(name="Event")
+    for number, (name, value) in enumerate(first.items(), 1):
+        field = message.field.add(name=name, number=number, label=1)
+        field.type = field.TYPE_INT64 if isinstance(value, int) else field.TYPE_STRING
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(proto.SerializeToString())
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("bench.Event"))
+    parsed, frame = fastavro.parse_schema(avro), b"\0\0\0\0\1"
+
+    def as_avro(event: Row) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, event)
+        return out.getvalue()
+
+    records = {"avro": [as_avro(event) for event in plain]}
+    records["protobuf"] = [made(**event).SerializeToString() for event in plain]
+    alone: dict[str, Callable[[bytes], Any]] = {
+        "avro": lambda record: fastavro.schemaless_reader(io.BytesIO(record), parsed, None),
+        "protobuf": made.FromString,
+    }
+    schemas = {
+        "avro": Schema("AVRO", orjson.dumps(avro).decode()),
+        "protobuf": Schema("PROTOBUF", base64.b64encode(proto.SerializeToString()).decode()),
+    }
+    rows = []
+    for name, raws in records.items():
+        framed = [frame + (b"\0" if name == "protobuf" else b"") + raw for raw in raws]
+        form = SchemaForm(name, OneSchema(schemas[name]), framed=True)
+        decoder = ImpressionDecoder(EventSpec(), spec, ones_left_out=True, form=form)
+        rows.append(_row(f"impression_{name}", _ns(decoder.decode, framed), "ns", "the same events, framed"))
+        rows.append(_row(f"{name}_alone", _each_ns(alone[name], raws), "ns", "read by its library alone"))
+    return rows
+
+
+def _each_ns(read: Callable[[bytes], Any], raws: list[bytes]) -> float:
+    """Nanoseconds a record of one call each, the best of five rounds."""
+    best = float("inf")
+    for _ in range(5):
+        begin = time.process_time_ns()
+        for raw in raws:
+            read(raw)
+        best = min(best, (time.process_time_ns() - begin) / len(raws))
+    return best
 
 
 def _row(name: str, value: float, unit: str, note: str) -> Row:

@@ -46,7 +46,7 @@ class Records(Section):
     topic: TopicName = Field(description="The topic, one event per record.")
     format: Format = Field(
         "json",
-        description="What a record is. Events are the same in each (docs/formats.md, Avro and Protobuf).",
+        description="What a record is. Events are the same in each (docs/inputs.md).",
     )
     framed: bool | None = Field(
         None,

@@ -139,7 +139,7 @@ JOINER_BAD_SHARE = _gauge(
 )
 JOINER_UNREAD = _gauge(
     "joiner_partitions_unread",
-    "Partitions held here that are not read because too many of their records cannot be used; see join.on_bad_share.",
+    "Partitions held here that are not read: too many of their records cannot be used, or their schema is not known.",
 )
 JOINER_HELD = _gauge(
     "joiner_held",

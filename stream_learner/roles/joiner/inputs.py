@@ -113,12 +113,15 @@ class _Undecoded:
         self._reader = reader
         self._batch: RawBatch | None = None
         self.awaits = ""
-        self.close = reader.close
 
     @property
     def position(self) -> int:
         """The offset of the next record to decode."""
         return self._reader.position if self._batch is None else int(self._batch.offsets[0])
+
+    def close(self) -> None:
+        """Give the reader back."""
+        self._reader.close()
 
     def decoded(self, records: int, decode: Callable[..., Decoded]) -> tuple[RawBatch, Decoded] | None:
         """The next batch, decoded; None where none came, or its schemas are not known yet."""
