@@ -85,9 +85,9 @@ class StreamWorld:
     each partition; rates: of one each. ctr: the share that is clicked. heavy: some clicks come much later. active:
     whether an hour has events. jitter_ms: the mean of what a record takes beyond its way. wrong: the share of events
     whose clock is two hours off. wall, brokers: what the clock of the joiner, and that of the brokers, shows. is_live:
-    whether freshness is measured. most_read: records that a partition reads of an input between two looks. look_s: from
-    a look to the next while events come. begins_h, ends_h: of each partition, in place of 0 and `hours`. spans: in place
-    of both.
+    whether freshness is measured. most_read: records that a partition reads of an input between two looks. look_s: how
+    long from one look to the next while events come. begins_h, ends_h: of each partition, in place of 0 and `hours`.
+    spans: in place of both.
     """
 
     hours: float = 2.5
@@ -376,7 +376,7 @@ def _more() -> Iterator[tuple[str, StreamWorld]]:
 
 
 def worlds() -> dict[str, StreamWorld]:
-    """All worlds by their names. Those that are not live are looked at every four seconds: freshness is none of theirs."""
+    """All worlds by their names. Those that are not live are looked at every 4 s: they do not measure freshness."""
     parts = (_live, _lags, _stalls, _replays, _restarted, _clocks, _more)
     return {name: world if world.is_live else replace(world, look_s=4) for part in parts for name, world in part()}
 
