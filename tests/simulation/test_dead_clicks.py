@@ -48,7 +48,7 @@ CELLS = tuple(
     for healthy_min in (2, 20, 200)
 )
 LARGE = 10_000
-"""Cells with more clicks take half a minute; what a joiner knows of clicks it has from the last 200 seconds with any."""
+"""More clicks take half a minute; what a joiner knows of clicks it has from the last 200 seconds with any."""
 
 
 class Moved(NamedTuple):
