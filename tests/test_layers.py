@@ -36,7 +36,6 @@ WRONG = {
     "roles": ["import stream_learner.cli", "import confluent_kafka", "import multiprocessing.connection"],
     "evaluate": ["import stream_learner.operations", "import pyarrow"],
     "evaluate.formats": ["import socket"],
-    "evaluate.vw.float32": ["import time"],
     "operations": ["import stream_learner.demo", "import rocksdict"],
     "cli": ["import structlog"],
 }

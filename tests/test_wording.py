@@ -13,7 +13,7 @@ import stream_learner
 from stream_learner.wording import count_of
 
 PACKAGE = Path(stream_learner.__file__).parent
-PURE = [PACKAGE / folder for folder in ("core", "evaluate/formats", "evaluate/vw/float32")]
+PURE = [PACKAGE / folder for folder in ("core", "evaluate/formats")]
 OUTSIDE_CORE = sorted(path for path in PACKAGE.rglob("*.py") if not {*PURE} & {*path.parents})
 
 

@@ -1,10 +1,5 @@
-"""Text and tables as examples, without I/O: blocks of whole lines in, columns of examples out; one module a format.
+"""Formats of examples: text, or rows of a table, in memory. Nothing here opens a file.
 
-`base` has the types that every format hands out. `csv` and `libsvm` are kernels of their own over what `kernel_state`
-and `kernel_parser` share; `table` does the same for the columns of a typed table. They write features through the
-context of `core.events.fast`, so that they are those of the joiner. `json_lines` uses the decoder of events itself, and
-`vw/` has an engine of its own. `evaluate/files` calls these parsers.
-
-Kernels read and write columns at addresses, since a whole line takes well under a microsecond. The state is a record
-with named fields, and in `vw/` words by offset, which measured faster there.
+`base` has the types that every format hands out. `json_lines` is the decoder of events over lines of JSON; `csv` (and
+`files.parquet`) write rows as such objects. `vw` has kernels of its own, and `libsvm` reads lines with their state.
 """
