@@ -226,9 +226,9 @@ def _run_as_one_tick(self: ClickBatch, time_ms: int, stop: int) -> int:
     return stop
 
 
-def _all_or_none(status: Any, times: Any, start: int, most: int, time_ms: int) -> tuple[int, int]:
+def _all_or_none(*row: Any) -> tuple[int, int]:
     """Counts a row as wholly before the time where one event is."""
-    found, before = count_before(status, times, start, most, time_ms)
+    found, before = count_before(*row)
     return found, found if before else 0
 
 
