@@ -46,7 +46,7 @@ class ClockBounds:
         if len(self._reads(process, IMPRESSIONS, by)) < FEW and not recalled:
             return ""  # the lag is not known
         waited_ms = asked - min(process.opened[self._partition])
-        if len(self._reads(process, CLICKS, by)) < FEW and not recalled and waited_ms < patience_ms:
+        if len(self._reads(process, CLICKS, by)) < FEW and not recalled and waited_ms < world.idle_after_ms:
             return ""  # the delay of clicks is not known
         if world.buffer_bytes < self.NO_BUFFER_IS_FULL_BYTES:
             return "arrivals, perhaps of clicks alone"

@@ -142,13 +142,14 @@ def _gone_after(evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], f
     usable = [(click.offset, click.time_ms) for click in evidence.clicked if click.time_ms is not None]
     offsets, agree = [offset for offset, _ in usable], evidence.settings["agree"]
     gone, out = _Gone(), [_Gone()] * len(evidence.ticks)
+    length = 2 * agree - 1
     for (number, part), joined in zip(parts, found, strict=True):
         gone = gone._replace(count=gone.count + len(joined.outcome_of_click))
         for offset, outcome in joined.outcome_of_click.items():
             if outcome != "dead":
                 place = bisect_left(offsets, offset)
-                row = [time for at, time in usable[place : place + agree] if at < part.click_cursor]
-                latest = max(gone.log_time, min(row)), max(gone.usual_time, usual_time(row, agree))
+                row = [time for at, time in usable[place : place + length] if at < part.click_cursor]
+                latest = max(gone.log_time, min(row[:agree])), max(gone.usual_time, usual_time(row, length))
                 gone = _Gone(*latest, gone.count)
         out[number] = gone
     return out
@@ -171,8 +172,9 @@ def _check_resume_points(evidence: Evidence, gone_after: list[_Gone]) -> None:
         law(point.click_usual_time == max(gone.usual_time, -1), f"clicks' usual time of resume point {tick}")
         law(len(point.codes) == len(waiting), f"resume point {tick} has codes for {len(point.codes)} clicks")
         _check_steps(evidence, mark, point, steps)
-        row = [click.time_ms for click in evidence.clicked[gone.count :] if click.time_ms is not None][: s["agree"]]
-        kept_longer = row != [] and usual_time(row, s["agree"]) < min(gone.usual_time, row[0] - s["lateness_ms"])
+        length = 2 * s["agree"] - 1
+        row = [click.time_ms for click in evidence.clicked[gone.count :] if click.time_ms is not None][:length]
+        kept_longer = row != [] and usual_time(row, length) < min(gone.usual_time, row[0] - s["lateness_ms"])
         evidence.world.seen["clicks kept by the usual time of a resume point"] += kept_longer
 
 
