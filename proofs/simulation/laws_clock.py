@@ -71,6 +71,13 @@ class ClockBounds:
             found = median if found is None or at < writer.began else max(found, median)
         return found
 
+    def brokers_between_ms(self, writer: Writer, by: int) -> tuple[int, int] | None:
+        """Between what it can have been ahead, with all reports up to `by`; None before one."""
+        process = writer.process
+        known = [ahead for at, ahead in process.reports if at <= by]
+        known += [] if process.assumed is None else [process.assumed]
+        return (min(known), max(known)) if known else None
+
     def _arrived(self, process: Process, topic: str, asked: int) -> list[int]:
         """When the records were read, before a question, that surely were arrivals."""
         return [one.at for one in self._reads(process, topic, asked - 1) if one.arrived]
