@@ -46,7 +46,7 @@ class ClockBounds:
         if len(self._reads(process, IMPRESSIONS, by)) < FEW and not recalled:
             return ""  # the lag is not known
         waited_ms = asked - min(process.opened[self._partition])
-        if len(self._reads(process, CLICKS, by)) < FEW and not recalled and waited_ms < patience_ms:
+        if len(self._reads(process, CLICKS, by)) < FEW and not recalled and waited_ms < world.idle_after_ms:
             return ""  # the delay of clicks is not known
         if world.buffer_bytes < self.NO_BUFFER_IS_FULL_BYTES:
             return "arrivals, perhaps of clicks alone"
@@ -70,6 +70,13 @@ class ClockBounds:
             median = last[len(last) // 2]
             found = median if found is None or at < writer.began else max(found, median)
         return found
+
+    def brokers_between_ms(self, writer: Writer, by: int) -> tuple[int, int] | None:
+        """Between what it can have been ahead, with all reports up to `by`; None before one."""
+        process = writer.process
+        known = [ahead for at, ahead in process.reports if at <= by]
+        known += [] if process.assumed is None else [process.assumed]
+        return (min(known), max(known)) if known else None
 
     def _arrived(self, process: Process, topic: str, asked: int) -> list[int]:
         """When the records were read, before a question, that surely were arrivals."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
+from math import inf
 from typing import NamedTuple
 
 from proofs.simulation.evidence import Evidence, law, passed_with
@@ -93,8 +94,8 @@ def _check_border(impressions: _Side, closing: _Closing) -> None:
     target = closing.end - impressions.window
     border = bisect_left(impressions.offsets, mark.next_impression)
     by_log_time = read > 0 and impressions.passed[read - 1] >= target
-    if not by_log_time or impressions.border(read, target) != border:
-        fitting = (n for n in range(read, border - 1, -1) if impressions.border(n, target) == border)
+    if not by_log_time or not impressions.may_stand(border, read, target, closing):
+        fitting = (n for n in range(read, border - 1, -1) if impressions.may_stand(border, n, target, closing))
         most = next(fitting, None)
         law(most is not None, f"the border of tick {mark.last_tick} is not where it must be")
         passed = most is not None and impressions.may_close(closing, most)
@@ -135,18 +136,32 @@ class _Side:
         """The largest number of records that can have been read by a time."""
         return bisect_right(self.at, by)
 
-    def border(self, read: int, target: int) -> int:
+    def border(self, read: int, target: int, far_ms: float) -> int:
         """The first record not emitted before that waits, when `read` records have been read; `read` without one.
 
         It waits if its own time is at or past the target, and fewer than half of `agree` in its row are before it.
+        Those after `far_ms` are in no row but their own.
         """
         usable = [n for n in range(self.done, read) if self.times[n] is not None]
         times = [self.times[n] or 0 for n in usable]
         for place, n in enumerate(usable):
-            row = times[place : place + self.agree]
-            if row[0] >= target and 2 * sum(time < target for time in row) < self.agree:
-                return n
+            if times[place] >= target:
+                others = islice((time for time in times[place + 1 :] if time <= far_ms), self.agree - 1)
+                if 2 * sum(time < target for time in others) < self.agree:
+                    return n
         return read
+
+    def may_stand(self, border: int, read: int, target: int, closing: _Closing) -> bool:
+        """Whether the border is there by what the brokers' clock may have been when the windows were closed."""
+        if self.border(read, target, inf) == border:
+            return True
+        ahead = self._bounds.brokers_between_ms(closing.writer, closing.by)
+        if not self.world.close_idle or ahead is None:
+            return False
+        lateness_ms = self.world.spec.lateness_ms
+        least, most = closing.writer.began + ahead[0] + lateness_ms, closing.by + ahead[1] + lateness_ms
+        between = {time for time in self.times[self.done : read] if time is not None and least < time <= most}
+        return any(self.border(read, target, far_ms) == border for far_ms in (least, *between))
 
     def begin(self, closing: _Closing) -> None:
         """Go on to a mark."""

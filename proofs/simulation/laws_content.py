@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from proofs.simulation.evidence import BEFORE_ALL, Evidence, law, passed_with
-from stream_learner.core.log.marks import Mark, ResumePoint
+from stream_learner.core.log.marks import AHEAD, Mark, ResumePoint
 from stream_learner.core.log.rule_r import AcceptedTick
 from tests.oracles import join as oracle_join
 from tests.oracles.join import Example, Joined, label_by_definition, log_times, replay, usual_time
@@ -142,13 +142,14 @@ def _gone_after(evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], f
     usable = [(click.offset, click.time_ms) for click in evidence.clicked if click.time_ms is not None]
     offsets, agree = [offset for offset, _ in usable], evidence.settings["agree"]
     gone, out = _Gone(), [_Gone()] * len(evidence.ticks)
+    length = 2 * agree - 1
     for (number, part), joined in zip(parts, found, strict=True):
         gone = gone._replace(count=gone.count + len(joined.outcome_of_click))
         for offset, outcome in joined.outcome_of_click.items():
             if outcome != "dead":
                 place = bisect_left(offsets, offset)
-                row = [time for at, time in usable[place : place + agree] if at < part.click_cursor]
-                latest = max(gone.log_time, min(row)), max(gone.usual_time, usual_time(row, agree))
+                row = [time for at, time in usable[place : place + length] if at < part.click_cursor]
+                latest = max(gone.log_time, min(row[:agree])), max(gone.usual_time, usual_time(row, length))
                 gone = _Gone(*latest, gone.count)
         out[number] = gone
     return out
@@ -156,7 +157,7 @@ def _gone_after(evidence: Evidence, parts: list[tuple[int, oracle_join.Mark]], f
 
 def _check_resume_points(evidence: Evidence, gone_after: list[_Gone]) -> None:
     """A resume point has what the inputs from its positions on do not tell: log times, steps, codes."""
-    s, offsets = evidence.settings, [entry.offset for entry in evidence.clicks]
+    offsets = [entry.offset for entry in evidence.clicks]
     wanted = zip(evidence.marks, gone_after, _written_after(evidence), _steps_after(evidence), strict=True)
     for mark, gone, written, steps in wanted:
         point, tick = mark.resume, mark.last_tick
@@ -171,9 +172,8 @@ def _check_resume_points(evidence: Evidence, gone_after: list[_Gone]) -> None:
         law(point.click_usual_time == max(gone.usual_time, -1), f"clicks' usual time of resume point {tick}")
         law(len(point.codes) == len(waiting), f"resume point {tick} has codes for {len(point.codes)} clicks")
         _check_steps(evidence, mark, point, steps)
-        row = [click.time_ms for click in evidence.clicked[gone.count :] if click.time_ms is not None][: s["agree"]]
-        kept_longer = row != [] and usual_time(row, s["agree"]) < min(gone.usual_time, row[0] - s["lateness_ms"])
-        evidence.world.seen["clicks kept by the usual time of a resume point"] += kept_longer
+        is_ahead = point.codes >= AHEAD
+        evidence.world.seen["resume points with clicks ahead and others"] += bool(is_ahead.any() and not is_ahead.all())
 
 
 def _check_steps(evidence: Evidence, mark: Mark, point: ResumePoint, steps: list[tuple[int, int]]) -> None:

@@ -14,6 +14,7 @@ from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.batches import ClickBatch, ImpressionBatch
 from stream_learner.core.join.click_memory import BLOCK, DEAD, UNMATCHED, ClickMemory, expire_clicks
 from stream_learner.core.join.impressions import ImpressionBuffer
+from stream_learner.core.join.labels import label_rule
 from stream_learner.core.join.log_time import LogTime, count_before
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState
@@ -215,9 +216,10 @@ def _clicks_count_twice() -> Any:
     right = join_impressions._label
 
     def label(
-        batch: ImpressionBatch, stop: int, late_before_ms: int, clicks: ClickMemory, spec: JoinSpec, *args: Any
+        batch: ImpressionBatch, stop: int, late_ms: int, rule: Any, clicks: ClickMemory, spec: JoinSpec, *args: Any
     ) -> int:
-        return right(batch, stop, late_before_ms, clicks, replace(spec, dedupe_ms=0), *args)
+        bare = replace(spec, dedupe_ms=0)
+        return right(batch, stop, late_ms, label_rule(bare, *rule[:2]), clicks, bare, *args)
 
     return label
 
@@ -226,9 +228,9 @@ def _run_as_one_tick(self: ClickBatch, time_ms: int, stop: int) -> int:
     return stop
 
 
-def _all_or_none(status: Any, times: Any, start: int, most: int, time_ms: int) -> tuple[int, int]:
+def _all_or_none(*row: Any) -> tuple[int, int]:
     """Counts a row as wholly before the time where one event is."""
-    found, before = count_before(status, times, start, most, time_ms)
+    found, before = count_before(*row)
     return found, found if before else 0
 
 
@@ -270,10 +272,10 @@ def _rows_beyond_the_cursor() -> Any:
                 code = UNMATCHED if columns.status[i] == 0 else DEAD
                 block[place : place + 4] = columns.offsets[i], columns.time_ms[i], 0, code
                 end += 1
-        before_ms, row = end_ms - spec.keep_ms, np.empty(spec.agree, np.int64)
+        before_ms, row = end_ms - spec.keep_ms, np.empty(2 * spec.agree - 1, np.int64)
         reached = self.forgotten_log_time, self.forgotten_usual_time
         self.first, self.forgotten_log_time, self.forgotten_usual_time = expire_clicks(
-            self.place, end, *reached, row, True, spec.lateness_ms, before_ms, outcomes
+            self.place, end, *reached, row, spec.agree, True, spec.lateness_ms, before_ms, outcomes
         )
         self.first = min(self.first, self.end)
 

@@ -7,6 +7,7 @@ from typing import Any
 from proofs.simulation.patches import Patches, patched
 from proofs.simulation.stream_bounds import SHORT
 from proofs.simulation.stream_process import StreamProcess
+from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.roles.joiner.click_silence import SilenceWatch
 from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import Ticks
@@ -107,6 +108,10 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
     "nothing is remembered over a restart": (
         "restart in a stall of 2 h",
         lambda: [(Remembered, "from_text", lambda text: None)],
+    ),
+    "clocks far ahead count in the rows of others": (
+        "9 in a row a year ahead",
+        lambda: [(ImpressionBuffer, "tell_clock", lambda self, brokers_ms: None)],
     ),
     "clicks that stop are not waited for": (
         "clicks dead after 2 min",

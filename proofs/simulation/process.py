@@ -115,7 +115,8 @@ class _Questions(Queries):
 class Read(NamedTuple):
     """A good record that was read. at: when, in the world's time. time_ms: its own.
 
-    arrived: surely the end of the partition had been reached before, no longer ago than `ARRIVES_WITHIN_MS`.
+    arrived: surely the end of the partition had been reached before, no longer ago than `ARRIVES_WITHIN_MS`, and no
+    window that it may belong to was closed: what is old, or belongs to what is old, may be no arrival.
     """
 
     at: int
@@ -141,7 +142,12 @@ class _InputReader(Reader):
             is_good = good_impression if self.topic == IMPRESSIONS else good_click
             good = zip(batch.record_times_ms.tolist(), batch.values, strict=True)
             arrived = process.monotonic_ms() - self._reached <= inputs_module.ARRIVES_WITHIN_MS
-            process.reads[place] += [Read(process.world.now, time, arrived) for time, value in good if is_good(value)]
+            old_ms = 0 if joiner is None or joiner.join is None else joiner.join.closed_ms
+            if self.topic == IMPRESSIONS:
+                old_ms -= min(process.world.spec.window_ms, process.world.spec.lateness_ms)
+            process.reads[place] += [
+                Read(process.world.now, time, arrived and time >= old_ms) for time, value in good if is_good(value)
+            ]
         return batch
 
 

@@ -14,6 +14,7 @@ from proofs.simulation.stream_run import Outcome, run_world
 from proofs.simulation.stream_worlds import (
     BEGINNING,
     CLICKED,
+    DAY,
     FOR_EVER,
     HOUR,
     MINUTE,
@@ -21,6 +22,7 @@ from proofs.simulation.stream_worlds import (
     Restart,
     Span,
     StreamWorld,
+    WrongBatch,
     clicks_dead,
     drifting,
     every_5_min,
@@ -194,6 +196,7 @@ def _short_troubles() -> dict[str, Short]:
         "5 % of devices 2 h wrong": Short(
             StreamWorld(hours=0.3, is_live=True, wrong=0.05), Bounds(late=5), says=("stream_was_ahead",)
         ),
+        "9 in a row a year ahead": Short(StreamWorld(hours=0.3, is_live=True, batch=WrongBatch(0, 300, 365 * DAY, 9))),
         "clicks dead after 2 min": Short(
             StreamWorld(hours=0.2, per_s=10, ctr=0.05, way=clicks_dead(1 / 30)), Bounds(lost=10, left=FOR_EVER)
         ),

@@ -22,7 +22,7 @@ SHOWN, CLICKED = 0, 1
 CLICK_AFTER_S = 20
 """The mean time from an impression to its click."""
 BATCH = 32
-"""So many events in a row bear a wrong time where a world says so."""
+"""If nothing is said, so many events in a row bear a wrong time where a world says so."""
 
 Way = Callable[[int, int, float], float]
 """The moment at which the record of an event is there, but for the jitter. Of partition, input and the event's moment.
@@ -57,11 +57,12 @@ class Span(NamedTuple):
 
 
 class WrongBatch(NamedTuple):
-    """From its event number `first` on, `BATCH` events of a partition bear times that are off by so much."""
+    """From its event number `first` on, `size` events of a partition bear times that are off by so much."""
 
     partition: int
     first: int
     off_ms: int
+    size: int = BATCH
 
 
 def right(now: int) -> int:
@@ -136,8 +137,9 @@ class StreamWorld:
         shown, clicked = [], []
         for number, (moment, way) in enumerate(self._moments(partition, rng), 1):
             off_ms = rng.choice((-2, 2)) * HOUR if rng.random() < self.wrong else 0
-            if self.batch is not None and self.batch.partition == partition and 0 <= number - self.batch.first < BATCH:
-                off_ms = self.batch.off_ms
+            batch = self.batch
+            if batch is not None and batch.partition == partition and 0 <= number - batch.first < batch.size:
+                off_ms = batch.off_ms
             at = way(partition, SHOWN, moment) + self._jitter(rng)
             shown.append(Arrival(at, int(moment) + off_ms, number))
             if rng.random() < self.ctr:

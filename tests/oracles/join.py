@@ -44,7 +44,8 @@ class Mark(NamedTuple):
     click_cursor: int
     stream_tick: int | None = None  # the last tick of stream time whose windows are closed; None: the last tick
     labels_from_ms: int = 0  # impressions with a time before it are late
-    rules: int = 3  # 2: tick and stream time are one, clicks go by log time, impressions are late by the last tick
+    rules: int = 4  # 3: every click is ahead, and its usual time is the median of one row
+    # 2: as 3, but tick and stream time are one, clicks go by log time, impressions are late by the last tick
 
 
 class Joined(NamedTuple):
@@ -65,15 +66,15 @@ def least_times(times: Sequence[int], agree: int) -> list[int]:
     return [min(times[n : n + agree]) for n in range(len(times))]
 
 
-def usual_time(row: Sequence[int], agree: int) -> int:
-    """The median of the times in a click's row; its own time, the first, stands for those that are missing.
+def usual_time(row: Sequence[int], length: int) -> int:
+    """The median of the times of a click and those after it; its own, the first, stands for those that are missing.
 
     Of an even number, it is the lower of the two in the middle.
 
-    >>> usual_time([5000, 1000, 1010], agree=3), usual_time([5000, 1000], agree=3), usual_time([5000, 1000], agree=2)
+    >>> usual_time([5000, 1000, 1010], 3), usual_time([5000, 1000], 3), usual_time([5000, 1000], 2)
     (1010, 5000, 1000)
     """
-    return sorted([*row, *row[:1] * (agree - len(row))])[(agree - 1) // 2]
+    return sorted([*row, *row[:1] * (length - len(row))])[(length - 1) // 2]
 
 
 def log_times(times: Sequence[int | None], agree: int) -> list[int | None]:
@@ -276,14 +277,25 @@ def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
 
     Where the end of the list cuts a row, its clicks are at or past all ends that log time has passed, and wait.
     """
-    lateness, memory = s["lateness_ms"], s["window_ms"] + s["skew_ms"] + s["lateness_ms"]
-    usable = [c.time_ms for c in clicks if c.time_ms is not None]
+    tick_ms, lateness, length = s["tick_ms"], s["lateness_ms"], 2 * s["agree"] - 1
+    memory = s["window_ms"] + s["skew_ms"] + lateness
+    seen_with = _passed_with([c.time_ms for c in clicks], s["agree"])
+    usable = [(c.time_ms, seen) for c, seen in zip(clicks, seen_with, strict=True) if c.time_ms is not None]
     known, goes, usual, place = [], BEFORE_ALL, BEFORE_ALL, 0
-    for click, seen in zip(clicks, _passed_with([c.time_ms for c in clicks], s["agree"]), strict=True):
+    for click, seen in zip(clicks, seen_with, strict=True):
         if click.time_ms is not None:
-            usual = max(usual, usual_time(usable[place : place + s["agree"]], s["agree"]))
-            goes = max(goes, min(click.time_ms, usual + lateness) + memory)
-            place += 1
+            row, is_ahead = usable[place : place + length], click.time_ms > max(0, seen // tick_ms) * tick_ms + lateness
+            # So many of its row have been read by the ends after the first moment, up to the second.
+            stages = zip(
+                range(1, len(row) + 1), (at for _, at in row), [*(at for _, at in row[1:]), -BEFORE_ALL], strict=True
+            )
+            for read, since, until in stages:
+                found = max(usual, usual_time([time for time, _ in row[:read]], length))
+                until_time = min(click.time_ms, found + lateness) if is_ahead else click.time_ms
+                gone = max(goes, since, until_time + memory)
+                if (gone // tick_ms + 1) * tick_ms <= until:
+                    break
+            usual, goes, place = found, gone, place + 1
         known.append(_Known(click, seen, goes))
     return known
 
@@ -328,8 +340,8 @@ def _example_or_sampled_out(
 class _Kept:
     """A click that has been taken and is not gone; its place counts the clicks that are not dead."""
 
-    def __init__(self, click: Click, place: int, word: str) -> None:
-        self.click, self.place, self.word = click, place, word
+    def __init__(self, click: Click, place: int, word: str, *, is_ahead: bool) -> None:
+        self.click, self.place, self.word, self.is_ahead = click, place, word, is_ahead
 
 
 class Replay:
@@ -390,13 +402,13 @@ class Replay:
                 gone.update(self.let_clicks_go(tick * s["tick_ms"], click.offset, mark.rules))
             self.n_taken += 1
             n["read"] += 1
-            self._take(click, tick)
+            self._take(click, tick, mark.rules)
         return gone
 
-    def _take(self, click: Click, tick: int) -> None:
+    def _take(self, click: Click, tick: int, rules: int) -> None:
         near = self.s["window_ms"] + self.s["skew_ms"]
         if click.time_ms is None:
-            self.kept.append(_Kept(click, self.n_clicked, "dead"))
+            self.kept.append(_Kept(click, self.n_clicked, "dead", is_ahead=False))
             return
         same = self.kept_of_id.setdefault(click.id_hash, [])
         if any(abs(e.click.time_ms - click.time_ms) <= near for e in same if e.click.time_ms is not None):
@@ -405,7 +417,8 @@ class Replay:
             word = "late"
         else:
             word = "orphans"
-        self.kept.append(_Kept(click, self.n_clicked, word))
+        is_ahead = rules < 4 or click.time_ms > tick * self.s["tick_ms"] + self.s["lateness_ms"]
+        self.kept.append(_Kept(click, self.n_clicked, word, is_ahead=is_ahead))
         same.append(self.kept[-1])
         self.n_clicked += 1
 
@@ -420,7 +433,7 @@ class Replay:
             if imp.time_ms is None:
                 n["dead"] += 1
                 continue
-            row = self._row(self.shown, self.n_shown, mark.next_impression)
+            row = self._row(self.shown, self.n_shown, mark.next_impression, s["agree"])
             self.written_ms = max(self.written_ms, floor, min(row))
             self.n_shown += 1
             ticks = self.emitted_ticks.setdefault(imp.id_hash, [])
@@ -454,9 +467,10 @@ class Replay:
         s, gone = self.s, {}
         for e in self.kept:
             if e.click.time_ms is not None:
-                row = self._row(self.clicked, e.place, cursor)
-                usual = max(self.gone_ms, min(row) if rules == 2 else usual_time(row, s["agree"]))
-                until = min(e.click.time_ms, usual + s["lateness_ms"])
+                length = s["agree"] if rules < 4 else 2 * s["agree"] - 1
+                row = self._row(self.clicked, e.place, cursor, length)
+                usual = max(self.gone_ms, min(row) if rules == 2 else usual_time(row, length))
+                until = min(e.click.time_ms, usual + s["lateness_ms"]) if e.is_ahead else e.click.time_ms
                 if until + s["window_ms"] + s["skew_ms"] + s["lateness_ms"] >= end:
                     break
                 self.gone_ms = usual
@@ -467,9 +481,9 @@ class Replay:
         del self.kept[: len(gone)]
         return gone
 
-    def _row(self, events: list[tuple[int, int]], place: int, end_offset: int) -> list[int]:
+    def _row(self, events: list[tuple[int, int]], place: int, end_offset: int, length: int) -> list[int]:
         """The times of an event's row, which also ends where no record may be looked at any more."""
-        return [time for offset, time in events[place : place + self.s["agree"]] if offset < end_offset]
+        return [time for offset, time in events[place : place + length] if offset < end_offset]
 
 
 def replay(

@@ -361,8 +361,8 @@ def gone_with(clicks: list[Click], marks: list[Mark], rules: int) -> list[list[i
 
 def test_usual_time_is_the_lower_median() -> None:
     """Of rows of three and four; where one or two are missing, the first stands for them."""
-    assert [usual_time(row, agree=3) for row in ([7], [9, 5], [9, 1, 5])] == [7, 9, 5]
-    assert [usual_time(row, agree=4) for row in ([7], [9, 5], [9, 1, 5], [9, 1, 5, 7])] == [7, 9, 5, 5]
+    assert [usual_time(row, 3) for row in ([7], [9, 5], [9, 1, 5])] == [7, 9, 5]
+    assert [usual_time(row, 4) for row in ([7], [9, 5], [9, 1, 5], [9, 1, 5, 7])] == [7, 9, 5, 5]
 
 
 def test_a_click_ahead_goes_in_time() -> None:
@@ -374,6 +374,22 @@ def test_a_click_ahead_goes_in_time() -> None:
     marks = [Mark(0, 17, 0, 6), Mark(18, 20, 0, 6), Mark(21, 21, 0, 6), Mark(22, 24, 0, 6), Mark(25, 25, 0, 6)]
     assert gone_with(clicks, marks, rules=3) == [[], [0], [], [], [1, 2, 3]]
     assert gone_with(clicks, marks, rules=2) == [[], [0], [1, 2], [3], []]
+
+
+def test_clicks_ahead_go_in_time_where_nearly_a_row_of_them_is_ahead() -> None:
+    """Two of three are: the median of five is 1420, so they go when W is after 1720 + 850; in version 3 they wait."""
+    clicks = clicks_of((99_998, 8), (99_999, 9), (1400, 1), (1410, 2), (1420, 3), last=3)
+    marks = [Mark(0, 17, 0, 8), Mark(18, 24, 0, 8), Mark(25, 25, 0, 8)]
+    assert gone_with(clicks, marks, rules=4) == [[], [], [0, 1, 2, 3, 4]]
+    assert gone_with(clicks, marks, rules=3) == [[], [], []]
+
+
+def test_a_click_that_was_not_ahead_when_it_was_taken_goes_by_its_own_time() -> None:
+    """Windows are closed up to 4000: 4300 is not ahead, though clicks of 1000 stand around it; 4301 is, and goes."""
+    for time, gone in ((4300, []), (4301, [0])):
+        clicks = clicks_of((time, 1), (1000, 2), (1010, 3), (1020, 4), (1030, 5), last=0)
+        assert gone_with(clicks, [Mark(0, 39, 0, 0), Mark(40, 40, 0, 5)], rules=4)[1][:1] == gone
+        assert gone_with(clicks, [Mark(0, 39, 0, 0), Mark(40, 40, 0, 5)], rules=3)[1][:1] == [0]
 
 
 def test_a_click_that_comes_late_does_not_take_the_punctual_ones_with_it() -> None:

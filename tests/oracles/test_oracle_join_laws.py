@@ -244,7 +244,7 @@ def test_ticks_decide_nothing_but_whose_example_it_is() -> None:
     added = 0
     for rng, world in worlds("ticks"):
         inputs, marks = (world.oracle_impressions(), world.oracle_clicks()), any_marks(rng, world)
-        marks = [mark._replace(rules=3) for mark in marks]
+        marks = [mark._replace(rules=4) for mark in marks]
         slow: list[Mark] = []
         later = 0
         for mark in marks:

@@ -36,7 +36,7 @@ REACHED = {
     "attempts",
     "broker errors",
     "brokers' clocks set",
-    "clicks kept by the usual time of a resume point",
+    "resume points with clicks ahead and others",
     "clicks: dead",
     "clicks: duplicates",
     "clicks: late",

@@ -8,12 +8,14 @@ a chain from the newest to the oldest; the id table holds the number of the newe
        0  i64   offset
        8  i64   time, ms
       16  f64   value
-      24  i64   word: bits 0-7 code, bits 8-15 clicks of its id up to this one, at most `CROWDED`,
+      24  i64   word: bits 0-6 code, bit 7 whether it is ahead, bits 8-15 clicks of its id up to this one, at
+                most `CROWDED`,
                 from bit 16 on how many numbers back the click before it in the chain lies, 0 for none
 
 The code is `UNMATCHED`, `LATE`, `MATCHED`, `DUPLICATE` (as in `ClickCode`) or `DEAD`. It is the outcome that is counted
-when the click is forgotten. It never decides when that is: times alone do, in offset order. So clicks that are read
-again after a restart, with the codes of a resume point, are forgotten by the same ticks as before.
+when the click is forgotten. It never decides when that is: times do, and whether the click was ahead when it was taken,
+in offset order. So clicks that are read again after a restart, with the codes of a resume point, are forgotten by the
+same ticks as before.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.join.batches import ClickBatch
 from stream_learner.core.join.spec import JoinSpec
-from stream_learner.core.log.marks import LOG_TIME_RULES, RULES
+from stream_learner.core.log.marks import AHEAD, LOG_TIME_RULES, RULES
 from stream_learner.core.machine.entries import F64, I64, U8, entry
 from stream_learner.core.machine.id_table import IdTable, find_entry, put_entry
 from stream_learner.core.machine.kernels import kernel
@@ -37,6 +39,8 @@ CLICK_BYTES = 32
 TIME, VALUE, WORD = 8, 16, 24
 """Offsets of the time, the value and the word of a remembered click."""
 UNMATCHED, LATE, MATCHED, DUPLICATE, DEAD = range(5)
+_IS_AHEAD = 128
+"""The bit of a word that says that the click is ahead."""
 EARLY = 5
 """The place behind those of the codes, where clicks are counted that go unmatched before their own time."""
 CROWDED = 255
@@ -101,11 +105,19 @@ class ClickMemory:
             return None
         return int(click_offset(self.place, self.first))
 
-    def take(self, batch: ClickBatch, stop: int, late_before_ms: int, codes: NDArray[np.uint8] = _NO_CODES) -> None:
+    def take(
+        self,
+        batch: ClickBatch,
+        stop: int,
+        late_before_ms: int,
+        codes: NDArray[np.uint8] = _NO_CODES,
+        rules: int = RULES,
+    ) -> None:
         """Remember the clicks from `batch.start` to before index `stop`.
 
         Their codes are `codes`, one for each click of the batch, if given. Else they follow from the rules: a click
-        with a time before `late_before_ms` is late then.
+        with a time before `late_before_ms` is late then, and one more than `lateness` after it ahead. By older `rules`
+        every click is ahead.
         """
         self._make_room(self.end + stop - batch.start)
         base = self.end - batch.start
@@ -119,6 +131,7 @@ class ClickMemory:
                 codes,
                 self._spec.span_ms,
                 late_before_ms,
+                late_before_ms + self._spec.lateness_ms if rules == RULES else -1,
             )
             self.end = base + batch.start
             if batch.start < stop:
@@ -128,7 +141,7 @@ class ClickMemory:
         """Forget the clicks that go when windows are closed up to `end_ms`, in offset order.
 
         Each is counted by its code in `outcomes`, i64[6], and where it is early at `EARLY`. rules: of the mark; by
-        `LOG_TIME_RULES` the least time of a row counts, by `RULES` its median.
+        `LOG_TIME_RULES` the least time of a row counts, by `RULES` the median of nearly two, by those between of one.
         """
         spec = self._spec
         self.first, self.forgotten_log_time, self.forgotten_usual_time = expire_clicks(
@@ -136,7 +149,8 @@ class ClickMemory:
             self.end,
             self.forgotten_log_time,
             self.forgotten_usual_time,
-            np.empty(spec.agree, np.int64),
+            np.empty(2 * spec.agree - 1 if rules == RULES else spec.agree, np.int64),
+            spec.agree,
             rules > LOG_TIME_RULES,
             spec.lateness_ms,
             end_ms - spec.keep_ms,
@@ -184,7 +198,7 @@ def click_address(clicks: ClickPlace, number: int) -> int:
 @kernel
 def code_of(word: int) -> int:
     """The code of the click with this word."""
-    return word & 255
+    return word & (_IS_AHEAD - 1)
 
 
 @kernel
@@ -219,7 +233,7 @@ def set_matched(click: int, word: int) -> bool:
 @kernel
 def matched_word(word: int) -> int:
     """The word of a click once it is matched."""
-    return (word & -256) | MATCHED
+    return (word & -_IS_AHEAD) | MATCHED
 
 
 @kernel
@@ -248,17 +262,19 @@ def take_clicks(
     codes: U8,
     span_ms: int,
     late_before_ms: int,
+    ahead_after_ms: int,
 ) -> int:
     """Remember the clicks from index `start` to before `stop` as numbers `number`, `number + 1`, ... .
 
     Their codes are `codes` if that is not empty. Else a click is a duplicate if an earlier one of its id that is not
-    forgotten has a time within `span_ms` (window + skew) of its own, and late if its time is before `late_before_ms`.
+    forgotten has a time within `span_ms` (window + skew) of its own, and late if its time is before `late_before_ms`,
+    and ahead if it is after `ahead_after_ms`.
     Returns the index at which it stopped: `stop`, or that of a click for whose id the table must grow first.
     """
     clicks = ClickPlace(*place)
     given = len(codes) > 0
     for i in range(start, stop):
-        code, back, crowd = DEAD, 0, 1
+        code, back, crowd, ahead = DEAD, 0, 1, False
         if status[i] == 0:
             entry = find_entry(clicks.table, ids[i])
             newest = newest_click(clicks, entry)
@@ -267,8 +283,9 @@ def take_clicks(
             if newest != NONE:
                 back = number - newest
                 crowd = min(crowd_of(load_i64(click_address(clicks, newest) + WORD)) + 1, CROWDED)
+            ahead = times[i] > ahead_after_ms
             if given:
-                code = np.int64(codes[i])
+                code, ahead = np.int64(codes[i]) & (AHEAD - 1), codes[i] >= AHEAD
             elif newest != NONE and _is_repeated(clicks, newest, times[i], span_ms):
                 code = DUPLICATE
             else:
@@ -277,19 +294,19 @@ def take_clicks(
         store_i64(click, offsets[i])
         store_i64(click + TIME, times[i])
         store_i64(click + VALUE, bits_of_float(values[i]))
-        store_i64(click + WORD, (back << _BACK) | (crowd << 8) | code)
+        store_i64(click + WORD, (back << _BACK) | (crowd << 8) | (_IS_AHEAD if ahead else 0) | code)
         number += 1
     return stop
 
 
 @kernel
-def _sort_row(clicks: ClickPlace, number: int, end: int, row: I64) -> None:
-    """Put the times in the row of a click that is not dead into `row`, in order; click `end` - 1 ends all rows.
+def _sort_row(clicks: ClickPlace, number: int, end: int, row: I64, agree: int) -> int:
+    """Put the times of a click that is not dead and those after it into `row`, in order; click `end` - 1 is the last.
 
-    The click's own time stands for each that is missing.
+    The click's own time stands for each that is missing. Returns the least of the first `agree`.
     """
     own = load_i64(click_address(clicks, number) + TIME)
-    n = 0
+    n, least = 0, own
     while n < len(row):
         time, i = own, n
         if number < end:
@@ -298,11 +315,14 @@ def _sort_row(clicks: ClickPlace, number: int, end: int, row: I64) -> None:
             if code_of(load_i64(click + WORD)) == DEAD:
                 continue
             time = load_i64(click + TIME)
+        if n < agree:
+            least = min(least, time)
         while i > 0 and row[i - 1] > time:  # sorted in; times come nearly in order
             row[i] = row[i - 1]
             i -= 1
         row[i] = time
         n += 1
+    return least
 
 
 @entry
@@ -312,17 +332,19 @@ def expire_clicks(
     log_time: int,
     usual_time: int,
     row: I64,
+    agree: int,
     by_usual: bool,
     lateness_ms: int,
     before_ms: int,
     outcomes: I64,
 ) -> tuple[int, int, int]:
-    """Forget clicks from the first on while they are dead, or min(time, usual time + lateness) is below `before_ms`.
+    """Forget clicks from the first on while they are dead, or their time is below `before_ms`; of one that is ahead
+    min(time, usual time + lateness).
 
     `end` is the number after the last click; `log_time` and `usual_time` are those of the clicks forgotten before.
-    row: scratch, as long as a row. by_usual: False takes the log time in place of the usual one. Counts each click by
-    its code, and those that are early. Returns the number of the first click still remembered, `end` if none is, and
-    both times of those forgotten now and before.
+    row: scratch, as long as the row that usual times are of. by_usual: False takes the log time in place of the
+    usual one. Counts each click by its code, and those that are early. Returns the number of the first click still
+    remembered, `end` if none is, and both times of those forgotten now and before.
     """
     clicks = ClickPlace(*place)
     number = clicks.first
@@ -330,9 +352,12 @@ def expire_clicks(
         click = click_address(clicks, number)
         code = code_of(load_i64(click + WORD))
         if code != DEAD:
-            _sort_row(clicks, number, end, row)
-            passed, usual = max(log_time, row[0]), max(usual_time, row[(len(row) - 1) // 2])
-            if min(load_i64(click + TIME), (usual if by_usual else passed) + lateness_ms) >= before_ms:
+            least = _sort_row(clicks, number, end, row, agree)
+            passed, usual = max(log_time, least), max(usual_time, row[(len(row) - 1) // 2])
+            until = load_i64(click + TIME)
+            if load_i64(click + WORD) & _IS_AHEAD:
+                until = min(until, (usual if by_usual else passed) + lateness_ms)
+            if until >= before_ms:
                 break
             log_time, usual_time = passed, usual
             outcomes[EARLY] += code == UNMATCHED and load_i64(click + TIME) >= before_ms
@@ -350,8 +375,9 @@ def click_offset(place: Place, number: int) -> int:
 
 @entry
 def click_codes(place: Place, out: U8) -> None:
-    """The codes of the remembered clicks, as many as `out` takes; that of a dead one is `UNMATCHED`."""
+    """The codes of the remembered clicks, with `AHEAD`, as many as `out` takes; that of a dead one is `UNMATCHED`."""
     clicks = ClickPlace(*place)
     for i in range(len(out)):
-        code = code_of(load_i64(click_address(clicks, clicks.first + i) + WORD))
-        out[i] = UNMATCHED if code == DEAD else code
+        word = load_i64(click_address(clicks, clicks.first + i) + WORD)
+        code = code_of(word)
+        out[i] = UNMATCHED if code == DEAD else code | (AHEAD if word & _IS_AHEAD else 0)

@@ -44,6 +44,7 @@ from stream_learner.core.log.marks import ImpressionCounts
 from stream_learner.core.machine.id_table import IdTable
 
 _NO_LABELS = np.zeros(0)
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -77,6 +78,12 @@ class ImpressionBuffer:
         self._seen = IdTable()
         self._batches: deque[ImpressionBatch] = deque()
         self._due: int | None = None
+        self._far_ms = _NEVER
+
+    def tell_clock(self, brokers_ms: int | None) -> None:
+        """Take the brokers' clock, None where none closes ticks: impressions far after it decide nothing for others."""
+        self._far_ms = _NEVER if brokers_ms is None else brokers_ms + self._spec.lateness_ms
+        self._due = None
 
     @property
     def log_time(self) -> int:
@@ -120,7 +127,7 @@ class ImpressionBuffer:
         for place, batch in enumerate(self._batches):
             columns, index = batch.columns, batch.start
             while True:
-                index = first_candidate(columns.status, columns.time_ms, index, time_ms, self._spec.agree)
+                index = first_candidate(columns.status, columns.time_ms, index, time_ms, self._spec.agree, self._far_ms)
                 if index == len(columns.offsets):
                     break
                 if self._waits(place, index, time_ms):
@@ -130,11 +137,16 @@ class ImpressionBuffer:
         return end
 
     def _waits(self, place: int, index: int, time_ms: int) -> bool:
-        """Whether fewer than half of the row that begins in the batch at `place` are before `time_ms`."""
-        agree, found, before = self._spec.agree, 0, 0
+        """Whether fewer than half of the row that begins in the batch at `place` are before `time_ms`; its first is
+        not.
+        """
+        agree, found, before, start = self._spec.agree, 1, 0, index + 1
         for batch in islice(self._batches, place, None):
-            columns, start = batch.columns, index if found == 0 else 0
-            more, more_before = count_before(columns.status, columns.time_ms, start, agree - found, time_ms)
+            columns = batch.columns
+            more, more_before = count_before(
+                columns.status, columns.time_ms, start, agree - found, time_ms, self._far_ms
+            )
+            start = 0
             found, before = found + more, before + more_before
             if found == agree:
                 break
@@ -185,7 +197,7 @@ class ImpressionBuffer:
             return NO_LOG_TIME
         row, found = np.empty(self._spec.agree, np.int64), 0
         for batch in self._batches:
-            found = take_row(batch.columns.status, batch.columns.time_ms, batch.start, found, row)
+            found = take_row(batch.columns.status, batch.columns.time_ms, batch.start, found, row, self._far_ms)
             if found == len(row):
                 break
         before = (len(row) - 1) // 2  # so many of the row may be before it

@@ -146,7 +146,7 @@ def _least_from(status: U8, times: I64, start: int, agree: int) -> tuple[int, in
 
 
 @entry
-def first_candidate(status: U8, times: I64, start: int, time_ms: int, agree: int) -> int:
+def first_candidate(status: U8, times: I64, start: int, time_ms: int, agree: int, far_ms: int) -> int:
     """The index of the first record from `start` on that waits for `time_ms`, or whose row these records do not decide.
 
     A good record waits if its own time is at or past `time_ms`, and fewer than half of `agree` in its row are before.
@@ -154,32 +154,38 @@ def first_candidate(status: U8, times: I64, start: int, time_ms: int, agree: int
     """
     for i in range(start, len(times)):
         if status[i] == 0 and times[i] >= time_ms:
-            _, before = count_before(status, times, i, agree, time_ms)
+            _, before = count_before(status, times, i + 1, agree - 1, time_ms, far_ms)
             if 2 * before < agree:
                 return i
     return len(times)
 
 
 @entry
-def count_before(status: U8, times: I64, start: int, most: int, time_ms: int) -> tuple[int, int]:
-    """The number of the first `most` good records from `start` on, and how many of them are before `time_ms`."""
+def count_before(status: U8, times: I64, start: int, most: int, time_ms: int, far_ms: int) -> tuple[int, int]:
+    """The number of the first `most` good records from `start` on, and how many of them are before `time_ms`.
+
+    Those after `far_ms` are passed over.
+    """
     found, before = 0, 0
     for i in range(start, len(times)):
         if found == most:
             break
-        if status[i] == 0:
+        if status[i] == 0 and times[i] <= far_ms:
             found += 1
             before += times[i] < time_ms
     return found, before
 
 
 @entry
-def take_row(status: U8, times: I64, start: int, found: int, row: I64) -> int:
-    """Put the times of good records from `start` on into `row`, behind the first `found`; how many it then has."""
+def take_row(status: U8, times: I64, start: int, found: int, row: I64, far_ms: int) -> int:
+    """Put the times of good records from `start` on into `row`, behind the first `found`; how many it then has.
+
+    Those after `far_ms` are passed over, but for the first of the row.
+    """
     for i in range(start, len(times)):
         if found == len(row):
             break
-        if status[i] == 0:
+        if status[i] == 0 and (times[i] <= far_ms or found == 0):
             row[found] = times[i]
             found += 1
     return found

@@ -21,7 +21,15 @@ from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.core.join.log_time import NO_LOG_TIME
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.log.examples import ExampleBatch
-from stream_learner.core.log.marks import LOG_TIME_RULES, ClickCounts, InputIdentity, Mark, ResumePoint, TickCounts
+from stream_learner.core.log.marks import (
+    LOG_TIME_RULES,
+    ClickCounts,
+    InputIdentity,
+    Mark,
+    ResumePoint,
+    TickCounts,
+    packed_size,
+)
 
 _RESUME_FIXED_BYTES = 104
 _NO_END = sys.maxsize
@@ -247,6 +255,7 @@ class JoinState:
         allow_empty: bool = True,
         together: bool = False,
         stands: bool = False,
+        brokers_ms: int | None = None,
     ) -> Cut | None:
         """The next cut that may be emitted, or None.
 
@@ -256,10 +265,11 @@ class JoinState:
         The cut is the next tick, if that emits impressions. Else it is a run of empty ticks that ends before the first
         tick that emits some, or with the last tick to make; with `allow_empty` it ends with the last tick that can
         close if neither can be reached yet. With `together` all windows that can close do so in one cut, which closes
-        none where none can, or where the stream `stands`.
+        none where none can, or where the stream `stands`. brokers_ms: the brokers' clock, where it closes ticks.
         """
         if not self.rebuilt or self.ended:
             return None
+        self._impressions.tell_clock(brokers_ms)
         progress = min(_latest(self._ahead.log_time, click_idle_ms), self._reach(impression_idle_ms))
         closeable = min(progress // self.spec.tick_ms - 1, self._until_tick)
         if stands or closeable < self.next_tick:
@@ -330,7 +340,7 @@ class JoinState:
     @property
     def resume_bytes(self) -> int:
         """About how many bytes a resume point would take now."""
-        return _RESUME_FIXED_BYTES + 16 * len(self._impressions.steps) + (len(self._clicks) + 3) // 4
+        return _RESUME_FIXED_BYTES + 16 * len(self._impressions.steps) + packed_size(len(self._clicks))
 
     def resume_point(self, inputs: InputIdentity) -> ResumePoint:
         """The resume point for the mark of the cut emitted last."""
@@ -405,7 +415,7 @@ class JoinState:
         for batch, stop in self._ahead.take_until(cut.click_cursor):
             while batch.start < stop:
                 end = stop if at_once or tick >= cut.last_tick else batch.end_of_those_before(self._end_of(tick), stop)
-                self._clicks.take(batch, end, tick * self.spec.tick_ms)
+                self._clicks.take(batch, end, tick * self.spec.tick_ms, rules=cut.rules)
                 if batch.start < stop:
                     tick = min(int(batch.passed[batch.start]) // self.spec.tick_ms, cut.last_tick)
                     self._clicks.forget(tick * self.spec.tick_ms, outcomes, cut.rules)

@@ -1,9 +1,9 @@
 """The mark that ends a tick of a partition in the training log: its types, and its bytes.
 
 A mark may be a *resume point*: then it holds what is needed to make the join's state again. A few bytes do for the
-positions; the click codes take two bits each, and go to records of their own where there are too many for one record.
+positions; the click codes take three bits each, and go to records of their own where there are too many for one record.
 
-Body of a mark, version 3, little-endian, after the header of `log.header`:
+Body of a mark, version 4, little-endian, after the header of `log.header`:
 
     offset  type     field
         40  u64      attempt of the predecessor
@@ -31,21 +31,24 @@ With flag 1 a resume point follows:
        320  u32      partitions of each input topic
        324  u32      number of steps
        328  i64[2]   for each step, its number and the first impression emitted in it (offset)
-         …  u8[]     the codes, two bits each, the first in the lowest bits; a last byte is filled with zeros
+         …  u8[]     the codes, three bits each, the first in the highest bits; a last byte is filled with zeros
 
 With flag 4, only beside flag 1, the log begins anew with the resume point.
 
-In version 2, by other rules of the join, the fields at 208, 216 and 304 are missing, and a resume point begins at 208:
-the last tick of stream time is that of the mark, no impression is late but by lateness, and clicks went by log time.
+In version 3, by other rules of the join, codes have two bits each, the first in the lowest bits: every click is ahead.
 
-In version 1, by yet other rules, there are neither late impressions nor steps nor a flag 4, of the fingerprints
+In version 2, by yet other rules, codes are those of version 3, the fields at 208, 216 and 304 are missing, and a resume
+point begins at 208: the last tick of stream time is that of the mark, no impression is late but by lateness, and clicks
+went by log time.
+
+In version 1, by the first rules, there are neither late impressions nor steps nor a flag 4, of the fingerprints
 only the join's, the two fields of log time have another meaning, and a resume point begins at 192 and its codes at 268.
 
 With flag 2 the codes are not here but in records of kind 3 ahead of the mark, which follow the attempt's
 records of examples in the count of sequences. Body of such a record:
 
         40  u64      number of codes
-        48  u8[]     the codes, packed as above
+        48  u8[]     the codes, packed as above; in version 1 as in marks of version 3
 """
 
 from __future__ import annotations
@@ -62,9 +65,9 @@ from numpy.typing import NDArray
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
 
-RULES: Final = 3
-"""Version of the rules in docs/join.md. In version 2 stream time was the end of the tick, and clicks went by log time.
-In version 1 log time took no agreement of several events.
+RULES: Final = 4
+"""Version of the rules in docs/join.md. In version 3 every click was ahead, and went by one row. In version 2 stream
+time was the end of the tick, and clicks went by log time. In version 1 log time took no agreement of several events.
 """
 LOG_TIME_RULES: Final = 2
 """A join can go on from a resume point of these rules, too, and makes the ticks of their marks again by them."""
@@ -82,12 +85,17 @@ GENESIS = MarkId(0, -1)
 
 
 class ClickCode(IntEnum):
-    """The outcome so far of a click that was taken and is still remembered; two bits in a resume point."""
+    """The outcome so far of a click that was taken and is still remembered; two bits of its code in a resume point."""
 
     UNMATCHED = 0
     LATE = 1
     MATCHED = 2
     DUPLICATE = 3
+
+
+AHEAD: Final = 4
+"""The bit of a code that says that the click was ahead when it was taken."""
+CODE_BITS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +168,8 @@ class ResumePoint:
     on in which something was emitted, the number and the first impression emitted in it (offset).
 
     click_log_time, click_usual_time: those with which the last click went, ms; both the same if only one is given.
-    codes: u8[k], the `ClickCode` of every click record in `[first_click, click_cursor)` of the mark, in offset order.
-    detached: how many codes lie in records ahead of the mark instead; 0 once rule R has put them back.
+    codes: u8[k], the `ClickCode`, and `AHEAD`, of every click record in `[first_click, click_cursor)` of the mark, in
+    offset order. detached: how many codes lie in records ahead of the mark instead; 0 once rule R has put them back.
     """
 
     impression_topic_id: bytes
@@ -336,13 +344,14 @@ def detach_codes(mark: Mark, max_bytes: int) -> tuple[Mark, list[bytes]]:
     resume = mark.resume
     if resume is None or MARK_BYTES + _STEP.size * len(resume.steps) + packed_size(len(resume.codes)) <= max_bytes:
         return mark, []
-    step = 4 * (max_bytes - _PART_AT)
+    step = 8 * (max_bytes - _PART_AT) // CODE_BITS
     if step <= 0:
         raise ValueError(f"no codes fit into records of {max_bytes} bytes")
     parts: list[bytes] = []
     for begin in range(0, len(resume.codes), step):
         sequence = mark.records + len(parts)
-        header = RecordHeader(Kind.CODES, 0, mark.partition, sequence, mark.attempt, mark.last_tick)
+        version = VERSION_OF[Kind.CODES]
+        header = RecordHeader(Kind.CODES, 0, mark.partition, sequence, mark.attempt, mark.last_tick, version)
         codes = resume.codes[begin : begin + step]
         parts.append(seal(header, _CODE_COUNT.pack(len(codes)) + _pack(codes)))
     bare = replace(resume, codes=np.zeros(0, np.uint8), detached=len(resume.codes))
@@ -373,7 +382,7 @@ def decode_mark(record: LogRecord) -> Mark:
     known = _FLAGS if header.version > 1 else _FLAGS_1
     if header.flags & ~known or (header.flags and not has_resume):
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
-    fixed = (_BODY_1, _BODY_2, _BODY)[header.version - 1]
+    fixed = (_BODY_1, _BODY_2, _BODY, _BODY)[header.version - 1]
     if len(body) < fixed.size if has_resume else len(body) != fixed.size:
         raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
     found = fixed.unpack_from(body)
@@ -409,12 +418,13 @@ def decode_codes(record: LogRecord) -> NDArray[np.uint8]:
     body = record.body
     if len(body) < _CODE_COUNT.size:
         raise DamagedRecord(f"a record of codes of {record.size_bytes} bytes", record.where)
-    return _unpack(body[_CODE_COUNT.size :], _CODE_COUNT.unpack_from(body)[0], record.where)
+    count, is_old = _CODE_COUNT.unpack_from(body)[0], record.header.version < RULES
+    return _unpack(body[_CODE_COUNT.size :], count, record.where, is_old=is_old)
 
 
 def packed_size(codes: int) -> int:
     """How many bytes so many codes take."""
-    return (codes + 3) // 4
+    return (CODE_BITS * codes + 7) // 8
 
 
 def _check_order(mark: Mark, least: int, where: Where) -> None:
@@ -463,7 +473,7 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
 def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
     """The resume point that begins at `at` of a mark's body."""
     header, body, where = record.header, record.body, record.where
-    fixed = (_RESUME_1, _RESUME_2, _RESUME)[header.version - 1]
+    fixed = (_RESUME_1, _RESUME_2, _RESUME, _RESUME)[header.version - 1]
     steps_at = at + fixed.size
     if len(body) < steps_at:
         raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
@@ -483,7 +493,7 @@ def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
         impression_log_time=found[3],
         dedupe_from=found[4],
         click_log_time=found[5],
-        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where),
+        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where, is_old=header.version < RULES),
         detached=found[6] if ahead else 0,
         steps=tuple(_STEP.iter_unpack(body[steps_at:codes_at])),
         rules=header.version,
@@ -494,19 +504,23 @@ def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
 
 
 def _pack(codes: NDArray[np.uint8]) -> bytes:
-    if len(codes) and int(codes.max()) > 3:
-        raise ValueError("a click code has two bits")
-    padded = np.zeros(4 * packed_size(len(codes)), np.uint8)
-    padded[: len(codes)] = codes
-    quads = padded.reshape(-1, 4)
-    return (quads[:, 0] | quads[:, 1] << 2 | quads[:, 2] << 4 | quads[:, 3] << 6).astype(np.uint8).tobytes()
+    if len(codes) and int(codes.max()) >= 1 << CODE_BITS:
+        raise ValueError(f"a click code has {CODE_BITS} bits")
+    return np.packbits(np.unpackbits(codes[:, None], axis=1)[:, -CODE_BITS:]).tobytes()
 
 
-def _unpack(code_bytes: memoryview, count: int, where: Where) -> NDArray[np.uint8]:
+def _unpack(code_bytes: memoryview, count: int, where: Where, *, is_old: bool) -> NDArray[np.uint8]:
+    """is_old: the codes have two bits, as in version 3, and every click is ahead."""
     packed = np.frombuffer(code_bytes, np.uint8)
-    if len(packed) != packed_size(count):
+    if len(packed) != ((count + 3) // 4 if is_old else packed_size(count)):
         raise DamagedRecord(f"{count} codes in {len(packed)} bytes", where)
-    codes = ((packed[:, None] >> _SHIFTS) & np.uint8(3)).reshape(-1)
-    if codes[count:].any():
+    if is_old:
+        found = ((packed[:, None] >> _SHIFTS) & np.uint8(3)).reshape(-1)
+        codes, rest = found[:count] | np.uint8(AHEAD), found[count:]
+    else:
+        bits = np.unpackbits(packed)
+        codes = np.packbits(bits[: CODE_BITS * count].reshape(-1, CODE_BITS), axis=1).reshape(-1) >> (8 - CODE_BITS)
+        rest = bits[CODE_BITS * count :]
+    if rest.any():
         raise DamagedRecord("codes after the last click", where)
-    return codes[:count]
+    return codes

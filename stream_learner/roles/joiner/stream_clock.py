@@ -24,8 +24,8 @@ SURE_AFTER_MS = 60_000
 
 @dataclass(frozen=True)
 class ClockRule:
-    """grace_ms: how much later than usual an event may come. patience_ms: how long a joiner waits that knows nothing.
-    idle_after_ms: how long windows wait in a silence that is longer than usual. window_ms, lateness_ms: of the join.
+    """grace_ms: how much later than usual an event may come. idle_after_ms: how long windows wait in a silence
+    that is longer than usual, and a joiner that knows nothing of clicks. window_ms, lateness_ms: of the join.
     """
 
     grace_ms: int
@@ -40,7 +40,7 @@ class ClockRule:
 
     @property
     def patience_ms(self) -> int:
-        """How long a joiner waits that knows nothing of the lag, or nothing of clicks."""
+        """How long a joiner waits that knows nothing of the lag and to which nothing comes."""
         return min(self.lateness_ms, self.idle_after_ms)
 
 
@@ -283,7 +283,7 @@ class StreamClock:
         if offset is None:
             return None
         if extra is None:
-            if m < self.began + self.rule.patience_ms:
+            if m < self.began + self.rule.idle_after_ms:
                 return None
             extra = 0
         if impressions_seen:

@@ -86,7 +86,10 @@ class Ticks:
                 return None
             cut = join.next_cut(stream.clicks_ms, stream.impressions_ms, allow_empty=alone)
             return None if cut is None else NextTicks(cut, cut.last_tick)
-        cut = join.next_cut(stream.clicks_ms, stream.impressions_ms, together=True, stands=stream.waits)
+        brokers_ms = None if base is None else stream.m + base
+        cut = join.next_cut(
+            stream.clicks_ms, stream.impressions_ms, together=True, stands=stream.waits, brokers_ms=brokers_ms
+        )
         if cut is None:
             return None
         emits = cut.next_impression > join.next_impression

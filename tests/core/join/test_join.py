@@ -12,7 +12,8 @@ import xxhash
 
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState, NotRead
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, InputIdentity
+from stream_learner.core.log.header import open_record
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, InputIdentity, Mark, decode_mark, encode_mark
 from tests.core.join.join_histories import History, closed_by_log, random_history
 from tests.core.join.plain_join import (
     PlainJoin,
@@ -155,6 +156,27 @@ def plain_total(outputs):
     """Examples in order and counts of a whole run, whatever its cuts were."""
     ticks = [plain(output) for output in outputs]
     return [e for t in ticks for e in t.examples], sum((t.counts for t in ticks), Counter())
+
+
+def test_a_prompt_click_among_those_of_an_outage_waits_for_its_impression() -> None:
+    """Windows are closed up to 4000 when clicks come back, nearly all from 1000: the one on the impression stays."""
+    spec = JoinSpec(window_ms=100, skew_ms=0, tick_ms=10, dedupe_ms=0, lateness_ms=50, agree=3)
+    for reads_again in (False, True):
+        join = JoinState(spec, impression_start=0, click_start=0)
+        join.emit(Cut(0, 399, 0, 0))
+        backlog = [at(n, 1000 + n, 100 + n) for n in range(9)]
+        clicks = [*backlog[:4], at(4, 4005, 7), *backlog[5:]]
+        impressions = impressions_batch([at(0, 4003, 7)])
+        join.add_clicks(*clicks_batch(clicks))
+        join.add_impressions(*impressions)
+        output = join.emit(Cut(400, 402, 0, 9))
+        if reads_again:  # after a restart the click is still known not to have been ahead
+            point = join.resume_point(InputIdentity(bytes(16), bytes(16), 1))
+            mark = Mark(0, 1, 0, 402, 0, output.first_click, 9, 0, 0, -1, output.counts, point)
+            join = JoinState.resume(spec, decode_mark(open_record(encode_mark(mark))))
+            join.add_clicks(*clicks_batch(clicks[output.first_click :]))
+            join.add_impressions(*impressions)
+        assert join.emit(Cut(403, 410, 1, 9)).examples.label.tolist() == [1.0]
 
 
 SPEC = JoinSpec(window_ms=1000, skew_ms=50, tick_ms=100, dedupe_ms=300, lateness_ms=200, agree=1)

@@ -100,7 +100,7 @@ def by_clock(world: SparseWorld) -> list[TickOutput]:
     return outputs
 
 
-def marks_of(outputs: Sequence[TickOutput], rules: int = 3) -> list[Mark]:
+def marks_of(outputs: Sequence[TickOutput], rules: int = 4) -> list[Mark]:
     """The marks of these outputs, where the ticks of the log are those of stream time."""
     cuts = [output.cut for output in outputs]
     return [Mark(c.first_tick, c.last_tick, c.next_impression, c.click_cursor, rules=rules) for c in cuts]

@@ -37,7 +37,7 @@ def header_bytes(
     kind: int, flags: int, partition: int, sequence: int, attempt: int, tick: int, body: bytes, version: int = 0
 ) -> bytes:
     """Header and body, written from the documented layout; version: 0 for that of most records of the kind."""
-    version = version or (3 if kind == 2 else 1)
+    version = version or (4 if kind in (2, 3) else 1)
     head = struct.pack("<4sHBBIIQq", b"SLTL", version, kind, flags, partition, sequence, attempt, tick)
     return head + struct.pack("<II", zlib.crc32(head), zlib.crc32(body)) + body
 
@@ -144,7 +144,7 @@ U64 = st.integers(0, 2**64 - 1)
 def marks(draw: st.DrawFn) -> Mark:
     """Marks with any numbers that are in order, some with a resume point."""
     first_tick, more = draw(st.integers(0, 2**62)), draw(st.integers(0, 2**62 - 1))
-    codes = draw(st.lists(st.integers(0, 3), max_size=50))
+    codes = draw(st.lists(st.integers(0, 7), max_size=50))
     first_click = draw(st.integers(0, 2**62))
     log_times = st.integers(-(2**63), 2**63 - 1)
     resume = ResumePoint(
@@ -200,7 +200,7 @@ def plain_mark(mark: Mark) -> bytes:
         body += struct.pack("<4q", r.impression_log_time, r.dedupe_from, r.click_log_time, r.click_usual_time)
         body += struct.pack("<QII", len(r.codes), r.partitions, len(r.steps))
         body += b"".join(struct.pack("<qq", *step) for step in r.steps)
-        bits = sum(int(code) << 2 * place for place, code in enumerate(r.codes))
-        body += bits.to_bytes((len(r.codes) + 3) // 4, "little")
+        bits = "".join(f"{code:03b}" for code in r.codes)
+        body += bytes(int(bits[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(bits), 8))
     flags = (1 if r is not None else 0) + (4 if mark.begins_anew else 0)
     return header_bytes(2, flags, mark.partition, mark.records, mark.attempt, mark.last_tick, body)

@@ -140,12 +140,12 @@ def test_a_record_that_contradicts_itself_is_damaged(at: int, field: bytes, says
         (208, struct.pack("<q", -2), "out of order"),
         (208, struct.pack("<q", 1 << 40), "stream time"),
         (216, struct.pack("<q", -1), "out of order"),
-        (312, struct.pack("<Q", 81), "81 codes in 20 bytes"),
+        (312, struct.pack("<Q", 81), "81 codes in 30 bytes"),
         (312, struct.pack("<Q", 79), "codes after the last click"),
         (324, struct.pack("<I", 65), "65 steps"),
         (7, b"\2", "unknown flags"),
         (7, b"\4", "unknown flags"),
-        (7, b"\0", "a mark of 348 bytes"),
+        (7, b"\0", "a mark of 358 bytes"),
     ],
 )
 def test_a_mark_that_contradicts_itself_is_damaged(at: int, field: bytes, says: str) -> None:

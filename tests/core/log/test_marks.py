@@ -53,9 +53,9 @@ def test_missing_codes_are_noticed() -> None:
 
 
 def test_what_does_not_fit_a_mark_is_an_error_of_the_writer() -> None:
-    """Numbers beyond their fields, codes beyond two bits and short topic ids are refused."""
+    """Numbers beyond their fields, codes beyond three bits and short topic ids are refused."""
     mark = Mark(0, 1, 0, 0, 0, 0, 9, 0, 0, -1)
-    resume = ResumePoint(b"i" * 16, b"c" * 16, 4, 9, -1, 0, -1, np.array([4], np.uint8))
+    resume = ResumePoint(b"i" * 16, b"c" * 16, 4, 9, -1, 0, -1, np.array([8], np.uint8))
     for wrong in (
         replace(mark, attempt=2**64),
         replace(mark, features=2**64),

@@ -1,5 +1,5 @@
-"""Version 1 of the training log: these bytes are read for ever. Examples and codes are still written so; marks have a
-newer versions (`training_log_v2`, `marks_v3`), because the rules of the join have changed.
+"""Version 1 of the training log: these bytes are read for ever. Examples are still written so; marks and
+codes have newer versions (`training_log_v2`, `marks_v3`, `marks_v4`), because the rules of the join have changed.
 
 The files beside this one hold a record each. A change that makes this test fail needs a new version of the layout, with
 golden files of its own, and a reader that still passes this test.
@@ -18,6 +18,7 @@ from stream_learner.core.join.state import JoinState
 from stream_learner.core.log.examples import ExampleBatch, ExampleRecord, decode, encode_examples, to_batch
 from stream_learner.core.log.header import open_record, seal
 from stream_learner.core.log.marks import (
+    AHEAD,
     ClickCounts,
     ImpressionCounts,
     Mark,
@@ -64,7 +65,7 @@ RESUME = ResumePoint(
     impression_log_time=1_699_999_700_000,
     dedupe_from=4_000_000_000,
     click_log_time=-1,
-    codes=np.array([0, 1, 2, 3, 3, 1, 0], np.uint8),
+    codes=np.array([0, 1, 2, 3, 3, 1, 0], np.uint8) | AHEAD,
     rules=1,
 )
 PLAIN_MARK = Mark(
@@ -82,7 +83,7 @@ PLAIN_MARK = Mark(
     rules=1,
 )
 RESUME_MARK = Mark(5, ATTEMPT, 0, 7, 0, 70, 80, 1, 0, -1, COUNTS, RESUME, rules=1)
-AHEAD_MARK, (CODES,) = detach_codes(RESUME_MARK, 269)
+AHEAD_MARK, _ = detach_codes(RESUME_MARK, 269)
 MARKS = {"mark.bin": PLAIN_MARK, "mark_resume.bin": RESUME_MARK, "mark_codes_ahead.bin": AHEAD_MARK}
 
 
@@ -123,6 +124,5 @@ def test_a_resume_point_of_other_rules_is_neither_written_nor_gone_on_from() -> 
 def test_golden_codes_complete_the_mark_they_lie_ahead_of() -> None:
     """The codes from their own record, put back into the mark."""
     golden = (FOLDER / "codes.bin").read_bytes()
-    assert golden == CODES
     assert decode_codes(open_record(golden)).tolist() == RESUME.codes.tolist()
     assert attach_codes(AHEAD_MARK, [decode_codes(open_record(golden))]).resume == RESUME

@@ -14,6 +14,7 @@ import pytest
 
 from stream_learner.core.log.examples import decode
 from stream_learner.core.log.marks import (
+    AHEAD,
     ClickCounts,
     ImpressionCounts,
     Mark,
@@ -36,7 +37,7 @@ RESUME = ResumePoint(
     impression_log_time=1_699_999_700_000,
     dedupe_from=4_000_000_000,
     click_log_time=-1,
-    codes=np.array([0, 1, 2, 3, 3, 1, 0], np.uint8),
+    codes=np.array([0, 1, 2, 3, 3, 1, 0], np.uint8) | AHEAD,
     steps=((44_736_842, 4_000_000_000), (44_736_844, 4_900_000_000)),
     impressions_fingerprint=0x2222222222222222,
     clicks_fingerprint=2**64 - 1,

@@ -22,14 +22,14 @@ def test_ticks_of_a_new_attempt_go_on_at_half_pace_where_the_brokers_clock_was_s
 
 
 def test_what_is_not_known_of_clicks_is_not_remembered_as_no_delay() -> None:
-    """Three impressions tell the lag, no click has come: until patience is over nothing closes, for nobody."""
+    """Three impressions tell the lag, no click has come: until `idle_after` is over nothing closes, for nobody."""
     rule = ClockRule(grace_ms=2, lateness_ms=50, idle_after_ms=100, window_ms=30)
     clock, base = StreamClock(rule, TopicArrivals.none_yet(rule), began=0), 1000
     for m in (1, 2, 3):
         clock.note_impressions(np.array([1000 + m]), -1, m, base, arrived=True)
     assert clock.stream_ms(10, base) is None
-    assert clock.to_remember(10, base) is None
-    remembered = clock.to_remember(rule.patience_ms, base)
+    assert clock.to_remember(rule.idle_after_ms - 1, base) is None
+    remembered = clock.to_remember(rule.idle_after_ms, base)
     assert remembered is not None
     assert (remembered.lag, remembered.extra) == (0, 0)
 
