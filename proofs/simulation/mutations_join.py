@@ -14,7 +14,7 @@ from stream_learner.core.join import impressions as join_impressions
 from stream_learner.core.join.batches import ClickBatch, ImpressionBatch
 from stream_learner.core.join.click_memory import BLOCK, DEAD, UNMATCHED, ClickMemory, expire_clicks
 from stream_learner.core.join.impressions import ImpressionBuffer
-from stream_learner.core.join.labels import label_rule
+from stream_learner.core.join.labels import RuleFields, label_rule
 from stream_learner.core.join.log_time import LogTime, count_before
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState
@@ -201,8 +201,8 @@ def _wrong_sign() -> Any:
 def _nobody_is_late() -> Any:
     right = join_impressions._label
 
-    def label(batch: ImpressionBatch, stop: int, late_before_ms: int, *args: Any) -> int:
-        return right(batch, stop, -FOR_EVER_MS, *args)
+    def label(batch: ImpressionBatch, stop: int, rule: RuleFields, *args: Any) -> int:
+        return right(batch, stop, (-FOR_EVER_MS, *rule[1:]), *args)
 
     return label
 
@@ -216,10 +216,10 @@ def _clicks_count_twice() -> Any:
     right = join_impressions._label
 
     def label(
-        batch: ImpressionBatch, stop: int, late_ms: int, rule: Any, clicks: ClickMemory, spec: JoinSpec, *args: Any
+        batch: ImpressionBatch, stop: int, rule: RuleFields, clicks: ClickMemory, spec: JoinSpec, *args: Any
     ) -> int:
         bare = replace(spec, dedupe_ms=0)
-        return right(batch, stop, late_ms, label_rule(bare, *rule[:2]), clicks, bare, *args)
+        return right(batch, stop, label_rule(bare, *rule[:2]), clicks, bare, *args)
 
     return label
 

@@ -29,6 +29,7 @@ HUNTED_FROM = {
     "publication 4: it is used again, and every try has the same attempt": 320,
     "replica: a torn attempt counts, and its number is used again": 584,
     "replica: pages need not be there": 176,
+    "rule R: in a trimmed log the first mark in sight counts": 330,
 }
 """The first seed of the hunt for mutations that few histories notice. From other seeds it only takes longer."""
 

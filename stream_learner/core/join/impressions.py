@@ -180,7 +180,7 @@ class ImpressionBuffer:
         for batch, stop in parts:
             start = batch.start
             self._find_duplicates(batch, start, stop)
-            got = _label(batch, stop, late_before_ms, rule, clicks, self._spec, scratch, n, tally)
+            got = _label(batch, stop, rule, clicks, self._spec, scratch, n, tally)
             if got:
                 found.append(ExamplePart(batch.columns, scratch.kept[n : n + got], before - start))
             n += got
@@ -289,7 +289,6 @@ def _end_before(batch: ImpressionBatch, index: int, before: int) -> int:
 def _label(
     batch: ImpressionBatch,
     stop: int,
-    late_before_ms: int,
     rule: RuleFields,
     clicks: ClickMemory,
     spec: JoinSpec,
@@ -311,7 +310,7 @@ def _label(
             batch.start,
             stop,
             rule,
-            _NO_LABELS if spec.dedupe_ms else crowded_labels(batch, stop, late_before_ms, clicks, spec),
+            _NO_LABELS if spec.dedupe_ms else crowded_labels(batch, stop, rule[0], clicks, spec),
             scratch.kept[at:],
             scratch.label[at:],
             scratch.weight[at:],
