@@ -63,9 +63,10 @@ class TopicsLook:
     def _look(self) -> None:
         try:
             found = self._find(self._config)
-        except StreamLearnerError as error:
+        except Exception as error:  # noqa: BLE001 -- no mistake of a look may hold a model
             if self._found is not None:
-                self._log.warning("topics_not_looked_at", reason=error.message, action="Ask `stream-learner doctor`.")
+                reason = error.message if isinstance(error, StreamLearnerError) else repr(error)
+                self._log.warning("topics_not_looked_at", reason=reason, action="Ask `stream-learner doctor`.")
             self._found = None
             return
         for one in found:

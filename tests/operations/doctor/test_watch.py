@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from structlog.testing import capture_logs
 
 from stream_learner.config import Config
@@ -67,10 +68,11 @@ def test_the_last_look_is_made_when_nothing_else_is_missing() -> None:
     assert looks.ask(earned=True) is None and looks.count == 2
 
 
-def test_a_look_that_fails_holds_nothing() -> None:
-    """A learner need not have the rights of a joiner."""
+@pytest.mark.parametrize("fails", [NotAuthorised("Read on topic clicks"), ZeroDivisionError("a mistake of ours")])
+def test_a_look_that_fails_holds_nothing(fails: Exception) -> None:
+    """A learner need not have the rights of a joiner, and no mistake of a look may hold a model."""
     looks = Looks()
-    looks.fails = NotAuthorised("Read on topic clicks")
+    looks.fails = fails
     with capture_logs() as logged:
         assert looks.ask() is None
         looks.ask(earned=True)
