@@ -135,11 +135,13 @@ def test_a_look_at_such_topics_does_not_hold_the_first_version(make_site: MakeSi
     sections = formats(site.model, registry)
     for side in sections["input"].values():
         side["time"] = "time"
-    config = site.changed(**sections)
+    config = site.changed(**sections, join={"window": "20s", "max_bad_share": 0.1})
     joiner, learner = site.joiner(config), LearnerRole(config, Metrics(site.model), look=TopicsLook)
     with capture_logs() as logs, running(joiner, learner):
-        wait_until(lambda: version_of(site) is not None, "a version")
-    assert {line["event"] for line in logs} & {"topics_not_looked_at", "topics_do_not_fit"} == set()
-    assert doctor(config, LIMITS, lambda text: None).findings == []
-    untold = doctor(site.config, LIMITS, lambda text: None)
+        wait_until(lambda: version_of(site) is not None, lambda: f"a version: {learner.why_not_ready}")
+    assert [line for line in logs if line["event"] == "topics_not_looked_at"] == []
+    found = doctor(config, LIMITS, lambda text: None)
+    assert found.in_the_way == []
+    assert {one["path"] for one in found.fields} == {*SHOWN}
+    untold = doctor(site.changed(join={"max_bad_share": 0.1}), LIMITS, lambda text: None)
     assert {"impressions_framed", "clicks_framed"} <= {*untold.in_the_way}
