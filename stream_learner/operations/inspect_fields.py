@@ -11,6 +11,7 @@ from typing import Any
 from stream_learner.adapters.kafka import READ_COMMITTED, Admin, KafkaSettings, PartitionReader
 from stream_learner.config import Config
 from stream_learner.core.events.field_counts import named_keys
+from stream_learner.core.events.reasons import Refused
 from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.log_reader import records
@@ -33,12 +34,15 @@ def inspect_fields(config: Config, events: int) -> list[dict[str, Any]]:
     """
     impressions, _ = config.event_specs()
     features = with_key_rule(config).feature_spec()
-    plan, forms = impressions.impression_plan(features), EventForms(config)
+    plan, as_json = impressions.impression_plan(features), EventForms(config).impressions_as_json(features)
     found: dict[str, _Field] = {}
     older, newer = _halves(config, events)
     for values, is_newer in ((older, False), (newer, True)):
-        for value in forms.impressions_as_json(features, values):
-            names = named_keys(plan, value)
+        for value in values:
+            try:
+                names = named_keys(plan, as_json(value))
+            except Refused:
+                continue
             for key, name in names.items():
                 one = found.setdefault(name, _Field())
                 one.new += is_newer and key not in one.keys

@@ -9,6 +9,7 @@ import pytest
 
 from stream_learner.config import load_config
 from stream_learner.config.checked import Config
+from stream_learner.core.events.reasons import Refused
 from stream_learner.errors import ConfigError
 from stream_learner.roles.common.event_decoders import EventForms, schema_problems
 
@@ -84,12 +85,10 @@ def test_a_schema_file_is_read_when_it_is_needed(tmp_path: Path) -> None:
     ]
     file.write_text(ONE, encoding="utf-8")
     assert list(schema_problems(config)) == []
-    forms = EventForms(config)
-    assert forms.impressions_as_json(config.feature_spec(), [b"\2x", b"", b"\2y"]) == [
-        b'{"id":"x"}',
-        b"",
-        b'{"id":"y"}',
-    ]
+    as_json = EventForms(config).impressions_as_json(config.feature_spec())
+    assert as_json(b"\2x") == b'{"id":"x"}'
+    with pytest.raises(Refused, match="not what the schema says"):
+        as_json(b"")
     proto = tmp_path / "e.proto"
     proto.write_text('syntax = "proto3"; message A { string id = 1; } message B { string x = 1; }', encoding="utf-8")
     config = made({"format": "protobuf", "schema": str(proto)})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, get_args
@@ -34,6 +35,8 @@ __all__ = ["ClickDecoder", "Clicks", "EventSpec", "ImpressionDecoder", "Impressi
 TimeUnit = Literal["ms", "s", "us", "iso", "auto"]
 Batch = tuple[bytes | NDArray[np.uint8], NDArray[np.int64]]
 """Bytes of n records back to back, and their bounds i64[n+1]."""
+AsJson = Callable[[bytes], bytes]
+"""Makes of a record the JSON that it stands for. Raises Refused where it stands for none."""
 
 _FIRST_GUESS = 48
 EVENT_PADDING = bytes(lay.PADDING)
@@ -232,6 +235,9 @@ class Form(Protocol):
     def decoder(self, plan: Plan, ones_left_out: bool = False) -> RecordDecoder:
         """A decoder of records of this form. ones_left_out: as of `BatchDecoder`."""
 
+    def as_json(self, plan: Plan) -> AsJson:
+        """What makes of a record of this form the JSON that it stands for. plan: says which field is the time."""
+
 
 class SchemaAwaited(Exception):
     """Records of a batch have a schema that is not known yet: the same call may succeed later. The text says why, and
@@ -397,6 +403,10 @@ class JsonForm:
     def decoder(self, plan: Plan, ones_left_out: bool = False) -> RecordDecoder:
         """A decoder of such records."""
         return BatchDecoder(plan, ones_left_out)
+
+    def as_json(self, plan: Plan) -> AsJson:
+        """What gives such a record as it is."""
+        return bytes
 
 
 JSON = JsonForm()

@@ -21,7 +21,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_learner.core.events.decoders import BatchDecoder, Columns, RecordDecoder, SchemaAwaited, events_inside
+from stream_learner.core.events.decoders import (
+    AsJson,
+    BatchDecoder,
+    Columns,
+    RecordDecoder,
+    SchemaAwaited,
+    events_inside,
+)
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.events.schemas import (
@@ -60,6 +67,10 @@ class SchemaForm:
         """A decoder of such records. Raises BadSchema if the schema is known before any record, and cannot be used."""
         return SchemaDecoder(self, plan, ones_left_out)
 
+    def as_json(self, plan: Plan) -> AsJson:
+        """As of `decoders.Form`: whatever fields their schema has. Raises BadSchema as `decoder`."""
+        return SchemaDecoder(self, plan, any_fields=True).as_json
+
     def reader(self, schema: Schema, needed: tuple[str, ...]) -> Read:
         """What reads records of a schema. needed: fields that it must have. Raises BadSchema."""
         if not schema.kind:
@@ -78,13 +89,13 @@ class SchemaForm:
 class SchemaDecoder:
     """Decodes batches of records of one form. One decoder serves one thread at a time."""
 
-    def __init__(self, form: SchemaForm, plan: Plan, ones_left_out: bool = False) -> None:
-        """Raises BadSchema as `SchemaForm.decoder`."""
+    def __init__(self, form: SchemaForm, plan: Plan, ones_left_out: bool = False, *, any_fields: bool = False) -> None:
+        """any_fields: whether a schema may lack those of id and time. Raises BadSchema as `SchemaForm.decoder`."""
         self._form = form
         self._most_bytes = plan.max_event_bytes
         self._json = BatchDecoder(replace(plan, max_event_bytes=MOST_GROWTH * self._most_bytes), ones_left_out)
         by_role = {role: path for path, role in plan.roles.items()}
-        self._needed = tuple(by_role[role] for role in (Role.ID, Role.TIME) if role in by_role)
+        self._needed = tuple(by_role[role] for role in (Role.ID, Role.TIME) if role in by_role and not any_fields)
         self._changes = [
             (path, moment_as(plan.time_unit) if role is Role.TIME else unread_if_not_finite)
             for role, path in by_role.items()
@@ -142,6 +153,13 @@ class SchemaDecoder:
                 pass
         framed = self._form.framed and len(raw) >= FRAME_BYTES and raw[0] == 0
         return f"{text} (schema id {_id_of(raw)})" if framed else text
+
+    def as_json(self, raw: bytes) -> bytes:
+        """The JSON that a record stands for. Raises Refused with all `words`, SchemaAwaited."""
+        try:
+            return self._text_of(raw)
+        except Refused as refused:
+            raise Refused(refused.reason, self.words(raw, refused.reason)) from None
 
     def _text_of(self, raw: bytes) -> bytes:
         """The JSON that a record stands for. Raises Refused, SchemaAwaited."""

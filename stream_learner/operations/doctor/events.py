@@ -1,4 +1,6 @@
-"""What the records of a topic are: JSON objects or something else, and the fields of those that are."""
+"""What the records of a topic are: events, each a JSON object or what stands for one, or something else; and the fields
+of those that are.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
+from stream_learner.core.events.decoders import AsJson
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.events.reference import beyond_float64, parse_event, read_event, walk
@@ -19,12 +22,13 @@ from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.wording import count_of
 
 Name = Literal["impressions", "clicks"]
-OBJECT = "JSON objects"
-NULL, FRAMED, NO_OBJECT, TEXT, BINARY = "null", "framed by a schema registry", "other JSON", "text", "binary"
+OBJECT = "events"
+NULL, FRAMED, NO_OBJECT, TEXT, BINARY = "null", "behind a schema registry", "other JSON", "text", "binary"
 BEYOND, NAN = "JSON with a number beyond float64", "JSON but for NaN or Infinity"
 PACKED, WIDE, MARKED = "compressed by their producer (gzip or zstd)", "text in UTF-16", "text after a byte order mark"
 _WORDS = {NULL: "null", FRAMED: "framed", NO_OBJECT: "no_object", TEXT: "text", BINARY: "binary", BEYOND: "beyond"}
 _WORDS |= {NAN: "nan", PACKED: "packed", WIDE: "utf16", MARKED: "marked"}
+_WORDS |= {reason.text: reason.name.lower() for reason in Reason}
 _BEGINNINGS = {
     b"\x1f\x8b": PACKED,
     b"\x28\xb5\x2f\xfd": PACKED,
@@ -35,7 +39,7 @@ _BEGINNINGS = {
 """The first bytes of a value that tell what it is."""
 _MEANS = {
     NULL: "a null value has no event; it is a delete marker of a compacted topic",
-    FRAMED: "the producers use a schema registry's serializer (Avro, Protobuf, JSON Schema); only plain JSON is read",
+    FRAMED: "the producers use a schema registry's serializer, and the configuration says that they write plain JSON",
     BEYOND: "a number as 1e400 has no value here, nor in most programs, and its event is a dead letter",
     NAN: "NaN and Infinity are no JSON, though Python's json writes them, and their event is a dead letter",
     PACKED: "values that are compressed one by one are not read; compression of Kafka itself is",
@@ -48,7 +52,6 @@ _CHANGE = {
     WIDE: "the producer: encode as UTF-8",
     MARKED: "the producer: encode as UTF-8 without a byte order mark (utf-8, not utf-8-sig)",
     NULL: "nothing in the configuration: stop the producer of nulls, or raise join.max_bad_share",
-    FRAMED: "nothing in the configuration: write plain JSON to a topic of its own, as a connector's JsonConverter does",
 }
 LONGEST_NAME = 1_000
 """The longest name of a field that a configuration may have."""
@@ -63,6 +66,8 @@ class Event:
     """
 
     record: Record
+    text: bytes
+    """The JSON that its value stands for."""
     fields: Mapping[str, Any]
     more: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
@@ -75,7 +80,8 @@ class Side:
     sample: TopicSample
     forms: Counter[str]
     blocks: tuple[Mapping[int, list[Event]], ...]
-    examples: Mapping[str, Record]
+    examples: Mapping[str, tuple[Record, str]]
+    """A record of each form, and why it cannot be read if its format says so."""
     firsts: Sequence[Event] = ()
     """Those at the beginning of the topic, where they are not among the others."""
 
@@ -94,18 +100,23 @@ class Side:
         return f"input.{self.name}.{name}"
 
 
-def side_of(name: Name, sample: TopicSample) -> Side:
-    """Parse a sample."""
+def side_of(name: Name, sample: TopicSample, as_json: AsJson = bytes) -> Side:
+    """Parse a sample. as_json: of its records."""
     forms: Counter[str] = Counter()
-    examples: dict[str, Record] = {}
+    examples: dict[str, tuple[Record, str]] = {}
 
     def parsed(records: Iterable[Record]) -> Iterator[Event]:
         for record in records:
-            form, event = _parsed(record.value)
+            text, words = record.value, ""
+            try:
+                text = None if text is None else as_json(text)
+                form, event = _parsed(text)
+            except Refused as refused:
+                form, event, words = refused.reason.text, None, str(refused)
             forms[form] += 1
-            examples.setdefault(form, record)
+            examples.setdefault(form, (record, words))
             if event is not None:
-                yield Event(record, *event)
+                yield Event(record, text or b"", *event)
 
     blocks = tuple({partition: [*parsed(records)] for partition, records in block.items()} for block in sample.blocks)
     of_sample = forms.copy()
@@ -117,7 +128,7 @@ def _parsed(value: bytes | None) -> tuple[str, tuple[dict[str, Any], dict[str, l
     """The form of a value, and the fields of an object as in `Event`.
 
     >>> _parsed(b'{"a": {"b": [1, 2]}}'), _parsed(b"\\0\\0\\0\\0\\7\\2a")[0], _parsed(b"[1]")[0], _parsed(b"a=1")[0]
-    (('JSON objects', ({'a.b': 1}, {'a.b': [2]})), 'framed by a schema registry', 'other JSON', 'text')
+    (('events', ({'a.b': 1}, {'a.b': [2]})), 'behind a schema registry', 'other JSON', 'text')
     """
     if value is None:
         return NULL, None
@@ -169,7 +180,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
-    """Records that are no JSON objects."""
+    """Records that are no events."""
     total, topic = side.forms.total(), side.sample.topic
     if total == 0:
         means = "nothing can be said of its events, and nothing is learned before there are some"
@@ -178,13 +189,25 @@ def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
     for form, count in side.forms.items():
         if form == OBJECT or count / total <= WORTH_A_WORD:
             continue
-        record = side.examples[form]
-        schema = f", schema id {int.from_bytes(record.value[1:5], 'big')}" if form == FRAMED and record.value else ""
-        seen = f"{percent(count / total)} of {count_of(total, 'record')} of {topic} are {form}{schema}, such as "
-        seen += f"partition {record.partition} offset {record.offset}"
-        means = _MEANS.get(form, "an event is one JSON object per record")
+        record, words = side.examples[form]
         change = _CHANGE.get(form, f"{side.setting('topic')}, if it is another topic; else the producer")
+        what, means = f"are {form}", _MEANS.get(form, "an event is one JSON object per record")
+        if words:
+            what, means = "cannot be read", "they would be dead letters"
+            change = f"{side.setting('format')}, framed or schema (docs/inputs.md); else the registry, or the producer"
+        if form == FRAMED and record.value:
+            what += f": schema id {int.from_bytes(record.value[1:5], 'big')}"
+            change = _of_frame(side, record.value[5:])
+        seen = f"{percent(count / total)} of {count_of(total, 'record')} of {topic} {what}, such as "
+        seen += f"partition {record.partition} offset {record.offset}" + (f": {words}" if words else "")
         yield Finding(severity_of(count / total, max_bad_share), f"{side.name}_{_WORDS[form]}", seen, means, change)
+
+
+def _of_frame(side: Side, framed: bytes) -> str:
+    """The settings by which a record behind a frame can be read."""
+    if _parsed(framed)[0] == OBJECT:
+        return f"{side.setting('framed')}: true (JSON behind the frame)"
+    return f"{side.setting('format')}: avro (or protobuf), and registry.url: http://HOST:PORT (docs/inputs.md)"
 
 
 def severity_of(share: float, max_bad_share: float) -> Severity:
@@ -197,8 +220,9 @@ def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]
     events = side.some
     reasons: Counter[Reason] = Counter()
     for event in events:
+        most_bytes = plan.max_event_bytes + len(event.text) - len(event.record.value or b"")  # the record's bytes count
         try:
-            read_event(plan, parse_event(event.record.value or b"", plan.max_event_bytes), event.record.time_ms)
+            read_event(plan, parse_event(event.text, most_bytes), event.record.time_ms)
         except Refused as refused:
             reasons[refused.reason] += 1
     for reason, count in reasons.items():

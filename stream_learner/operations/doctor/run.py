@@ -29,6 +29,7 @@ from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
 from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields
+from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
 
 Configured = Callable[[Sequence[str]], Config]
@@ -57,12 +58,14 @@ class Report:
 
 
 def doctor(config: Config, limits: Limits, show: Show) -> Report:
-    """Look at the topics of a configuration. Raises what `read_samples` raises."""
+    """Look at the topics of a configuration. Raises what `read_samples` raises, and ConfigError or SchemaNotKnown if it
+    cannot have their schemas.
+    """
     return examine(with_key_rule(config), *_sides(config, limits, show))
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
-    """Make a configuration from a look at the topics, and judge them by it. Raises what `read_samples` raises."""
+    """Make a configuration from a look at the topics, and judge them by it. Raises what `doctor` raises."""
     sides = _sides(configured(()), limits, show)
     proposal = propose(configured, *sides)
     config = configured(proposal.overrides())
@@ -71,10 +74,11 @@ def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
 
 def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
     settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
-    topics = config.input.impressions.topic, config.input.clicks.topic
+    forms, topics = EventForms(config), (config.input.impressions.topic, config.input.clicks.topic)
+    readers = forms.impressions_as_json(config.feature_spec()), forms.clicks_as_json()
     impressions, clicks = read_samples(settings, *topics, limits, show)
     show("looking at what was read")
-    return side_of("impressions", impressions), side_of("clicks", clicks)
+    return side_of("impressions", impressions, readers[0]), side_of("clicks", clicks, readers[1])
 
 
 def examine(config: Config, impressions: Side, clicks: Side) -> Report:

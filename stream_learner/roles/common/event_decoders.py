@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from stream_learner.core.events.decoders import JSON, ClickDecoder, Form, ImpressionDecoder
+from stream_learner.core.events.decoders import JSON, AsJson, ClickDecoder, Form, ImpressionDecoder
 from stream_learner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,21 +45,20 @@ class EventForms:
         with _as_config_error("impressions"):
             return ImpressionDecoder(self._specs[0], features, numbers, ones_left_out, self._impressions)
 
-    def impressions_as_json(self, features: FeatureSpec, records: Sequence[bytes]) -> Sequence[bytes]:
-        """The JSON that the values of impressions stand for; an empty one where a record cannot be read."""
-        bounds = np.zeros(len(records) + 1, np.int64)
-        np.cumsum([len(record) for record in records], out=bounds[1:])
-        times_ms = np.zeros(len(records), np.int64)
-        found = self.impression_decoder(features).decode(b"".join(records), bounds, times_ms).as_json
-        if found is None:
-            return records
-        data, edges = found
-        return [bytes(data[begin:end]) for begin, end in pairwise(edges.tolist())]
-
     def click_decoder(self) -> ClickDecoder:
         """A decoder of clicks. Raises ConfigError for a schema that cannot be used."""
         with _as_config_error("clicks"):
             return ClickDecoder(self._specs[1], self._clicks)
+
+    def impressions_as_json(self, features: FeatureSpec) -> AsJson:
+        """What makes JSON of an impression, whatever fields its schema has. Raises ConfigError as the decoder."""
+        with _as_config_error("impressions"):
+            return self._impressions.as_json(self._specs[0].impression_plan(features))
+
+    def clicks_as_json(self) -> AsJson:
+        """What makes JSON of a click, in the same way."""
+        with _as_config_error("clicks"):
+            return self._clicks.as_json(self._specs[1].click_plan())
 
 
 def schema_problems(config: Config) -> Iterator[str]:

@@ -118,7 +118,7 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
     "a schema registry's frame": (
         SITE.with_clicks(write=avro),
         "clicks_framed",
-        "plain JSON",
+        "input.clicks.format: avro (or protobuf), and registry.url",
         ("schema id 42", "100 %"),
     ),
     "clicks of another site": (

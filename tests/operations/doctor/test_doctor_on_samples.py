@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import itertools
 import json
@@ -26,6 +27,7 @@ from stream_learner.operations.doctor.findings import quantile
 from stream_learner.operations.doctor.run import Report, examine, propose
 from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.operations.doctor.times import time_fields, unit_of
+from stream_learner.roles.common.event_decoders import EventForms
 from tests.operations.doctor.site import (
     EPOCH_MS,
     Happened,
@@ -37,6 +39,8 @@ from tests.operations.doctor.site import (
     iso,
     samples,
 )
+from tests.oracles.schema_events import Shape, avro_bytes, avro_schema, proto_bytes, proto_file
+from tests.schema_registry import SchemaRegistry, running_registry
 
 PAGE = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text(encoding="utf-8")
 Change = Callable[[TopicSample], TopicSample]
@@ -52,6 +56,40 @@ def report_of(site: Site, impressions: Change = same, clicks: Change = same) -> 
     first, second = samples(site)
     config = configuration(site)
     return examine(config, side_of("impressions", impressions(first)), side_of("clicks", clicks(second)))
+
+
+OF_IMPRESSIONS: Shape = {
+    "imp": {"id": "text", "slot": "long"},
+    "ts": "text",
+    "device": {"os": "text", "w": "long"},
+    "price": "double",
+    "user": {"id": "text"},
+    "site": "text",
+    "ad": {"id": "long"},
+}
+OF_CLICKS: Shape = {
+    "event": "text",
+    "ref": {"impression_id": "text"},
+    "at": "double",
+    "user": {"id": "text"},
+    "site": "text",
+}
+
+
+def formatted(site: Site, registry: SchemaRegistry, impressions: Change = same, clicks: Change = same) -> Report:
+    """The report on a site whose impressions are Avro (schema id 1) and whose clicks are Protobuf (schema id 2)."""
+    registry.ids[1] = {"schema": json.dumps(avro_schema(OF_IMPRESSIONS))}
+    descriptor = base64.b64encode(proto_file(OF_CLICKS).SerializeToString()).decode()
+    registry.ids[2] = {"schema": descriptor, "schemaType": "PROTOBUF"}
+    of_formats = 'input.impressions.format="avro"', 'input.clicks.format="protobuf"', f'registry.url="{registry.url}"'
+    config = configuration(site.with_settings(*of_formats))
+    avro = each(
+        lambda one: one._replace(value=b"\0\0\0\0\1" + avro_bytes(OF_IMPRESSIONS, json.loads(one.value or b"")))
+    )
+    proto = each(lambda one: one._replace(value=b"\0\0\0\0\2\0" + proto_bytes(OF_CLICKS, json.loads(one.value or b""))))
+    (first, second), forms = samples(site), EventForms(config)
+    shown = side_of("impressions", impressions(avro(first)), forms.impressions_as_json(config.feature_spec()))
+    return examine(config, shown, side_of("clicks", clicks(proto(second)), forms.clicks_as_json()))
 
 
 def names(report: Report) -> list[tuple[str, str]]:
@@ -187,6 +225,57 @@ def test_records_that_are_no_objects(value: bytes | None, name: str, every: int,
     count = itertools.count()
     report = report_of(Site(), impressions=each(lambda one: one if next(count) % every else one._replace(value=value)))
     assert names(report) == ([] if severity is None else [(severity, name)])
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        Site(),
+        Site().with_settings('input.impressions.id="id"', 'input.clicks.id="event"'),
+        Site().with_settings('input.impressions.time_unit="ms"', "features.key_rule=2", "features.categorical=[]"),
+        Site().with_impressions(write=lambda one: impression(one) | {"ts": iso(one.time_ms + 7_200_000)}),
+        Site().with_clicks(key=lambda one: None),
+    ],
+)
+def test_avro_and_protobuf_are_judged_as_their_json(site: Site) -> None:
+    """The same findings with the same words, of ids, times, keys and fields; `as_json` is the form of both."""
+    with running_registry() as registry:
+        assert formatted(site, registry) == report_of(site)
+
+
+def test_records_that_their_format_does_not_fit() -> None:
+    """Each is told with its reason and schema id: of another length, of a schema that the registry lacks, unframed."""
+    count = itertools.count()
+
+    def broken(one: Record) -> Record:
+        value = one.value or b""
+        ways = {0: value[:-3], 1: b"\0\0\0\0\7" + value[5:], 2: b'{"id": "x"}'}
+        return one._replace(value=ways.get(next(count) % 5, value))
+
+    with running_registry() as registry:
+        report = formatted(Site(), registry, impressions=each(broken))
+    seen = {one.name: one.seen for one in report.findings if one.severity == "stops"}
+    assert set(seen) == {"impressions_not_of_schema", "impressions_unusable_schema", "impressions_not_framed"}
+    assert seen["impressions_not_of_schema"].startswith("20 % of 600 records of impressions cannot be read")
+    assert "the bytes are not what the schema says" in seen["impressions_not_of_schema"]
+    assert "(schema id 1)" in seen["impressions_not_of_schema"]
+    assert "the registry has no such schema (schema id 7)" in seen["impressions_unusable_schema"]
+    assert "do not begin with 0 and a schema id" in seen["impressions_not_framed"]
+
+
+@pytest.mark.parametrize(
+    ("behind", "change"),
+    [
+        (lambda value: value, "input.clicks.framed: true"),
+        (lambda value: value[::-1], "input.clicks.format: avro (or protobuf), and registry.url:"),
+    ],
+)
+def test_a_frame_is_told_with_the_settings_that_read_it(behind: Callable[[bytes], bytes], change: str) -> None:
+    """Where no format is configured."""
+    frame = each(lambda one: one._replace(value=b"\0\0\0\0\x2a" + behind(one.value or b"")))
+    found = {one.name: one for one in report_of(Site(), clicks=frame).findings}["clicks_framed"]
+    assert "are behind a schema registry: schema id 42, such as" in found.seen
+    assert found.change.startswith(change)
 
 
 @pytest.mark.parametrize(
