@@ -68,8 +68,8 @@ FAULTS = (
         area="commands: exit codes",
         harm="In a container, where logs are JSON, every error ends with exit code 1, and nobody can tell them apart.",
         file="stream_learner/cli/output.py",
-        old="    return error.exit_code\n\n\ndef _cell",
-        new="    return 1\n\n\ndef _cell",
+        old="    return error.exit_code\n\n\ndef _fields_of",
+        new="    return 1\n\n\ndef _fields_of",
         tests=("tests/cli/test_cli.py", "tests/cli_e2e/test_refusals.py"),
     ),
     Fault(
