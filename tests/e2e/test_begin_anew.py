@@ -14,7 +14,7 @@ import pytest
 from stream_learner.config import Config
 from stream_learner.core.log.examples import decode
 from stream_learner.core.log.header import open_record, seal
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.marks import AHEAD, Mark
 from stream_learner.errors import (
     ConfigError,
     InputsChanged,
@@ -180,7 +180,7 @@ def mark_1(value: bytes) -> bytes:
         point = mark.resume
         body += struct.pack("<16s16sQ", point.impression_topic_id, point.click_topic_id, 1234)
         body += struct.pack("<qqqQI", point.impression_log_time, point.dedupe_from, 0, len(point.codes), 2)
-        bits = sum(int(code) << 2 * place for place, code in enumerate(point.codes))
+        bits = sum(int(code) % AHEAD << 2 * place for place, code in enumerate(point.codes))
         body += bits.to_bytes((len(point.codes) + 3) // 4, "little")
     return seal(header._replace(version=1), body)
 

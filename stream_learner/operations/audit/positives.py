@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stream_learner.core.log.marks import ClickCode, Mark
+from stream_learner.core.log.marks import AHEAD, ClickCode, Mark
 from stream_learner.operations.audit.findings import EXAMPLES_AGAIN, HOLDS, POSITIVES, Finding, Findings
 from stream_learner.operations.audit.mark_checks import Stretch, Sums
 from stream_learner.wording import count_of
@@ -80,5 +80,5 @@ def _matched_waiting(mark: Mark | None) -> tuple[int, int]:
         return 0, 0
     if mark.resume is None:
         return 0, mark.counts.clicks.waiting
-    matched = int(np.count_nonzero(mark.resume.codes == ClickCode.MATCHED))
+    matched = int(np.count_nonzero((mark.resume.codes & (AHEAD - 1)) == ClickCode.MATCHED))
     return matched, matched
