@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 FOREIGN, HEADERLESS, NEWER, DAMAGED = "ForeignRecord", "DamagedHeader", "NewerVersion", "DamagedRecord"
 EXAMPLES, MARK, CODES, SKIP = 1, 2, 3, 4
-VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2, 3), CODES: (1,), SKIP: (3,)}
+VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2, 3, 4), CODES: (1, 4), SKIP: (3,)}
 COUNTED = 4
 """The version of examples that say which field each key is of."""
 MOST_STEPS = 64
@@ -112,14 +112,15 @@ def body_of(header: Header, value: bytes) -> SlowExamples | SlowMark | list[int]
     if int.from_bytes(value[36:40], "little") != zlib.crc32(value[40:]):
         raise Bad(DAMAGED)
     try:
+        version = int.from_bytes(value[4:6], "little")
         if header.kind == EXAMPLES:
-            return _examples(header, value, int.from_bytes(value[4:6], "little"))
+            return _examples(header, value, version)
         if header.kind == MARK:
-            return _mark(header, value, int.from_bytes(value[4:6], "little"))
+            return _mark(header, value, version)
         if header.kind == SKIP:
             return _skip(header, value)
         (count,) = struct.unpack("<Q", value[40:48])
-        return _codes(value[48:], count)
+        return _codes(value[48:], count, version)
     except struct.error:
         raise Bad(DAMAGED) from None
 
@@ -187,9 +188,9 @@ def _examples(header: Header, value: bytes, version: int) -> SlowExamples:
 
 def _mark(header: Header, value: bytes, version: int) -> SlowMark:
     _need(header.flags in ((0, 1, 3) if version == 1 else (0, 1, 3, 5, 7)))
-    end, layout = {1: (192, "<Qq17q"), 2: (208, "<Qq18qQ"), 3: (224, "<Qq18qQqq")}[version]
+    end, layout = {1: (192, "<Qq17q"), 2: (208, "<Qq18qQ"), 3: (224, "<Qq18qQqq"), 4: (224, "<Qq18qQqq")}[version]
     pred_attempt, pred_tick, *numbers = struct.unpack(layout, value[40:end])
-    stream = (numbers.pop(-2), numbers.pop()) if version == 3 else (header.tick, 0)
+    stream = (numbers.pop(-2), numbers.pop()) if version >= 3 else (header.tick, 0)
     features = numbers.pop() if version > 1 else 0
     if version == 1:
         numbers.insert(10, 0)  # No impression was late.
@@ -199,7 +200,7 @@ def _mark(header: Header, value: bytes, version: int) -> SlowMark:
         resume = (*fields, version)
         inside = 0 if header.flags & CODES_AHEAD else fields[9]
         ahead = fields[9] - inside
-        codes = _codes(packed, inside)
+        codes = _codes(packed, inside, version)
     else:
         _need(len(value) == end)
     first_tick, _, first_click, cursor = numbers[:4]
@@ -225,9 +226,16 @@ def _resume(value: bytes, version: int) -> tuple[tuple[Any, ...], bytes]:
     return (*fields, struct.unpack(f"<{2 * count}q", value[end:behind])), value[behind:]
 
 
-def _codes(packed: bytes, count: int) -> list[int]:
-    """The codes of two bits each, the first in the lowest; zeros fill the last byte."""
-    _need(len(packed) == -(-count // 4))
-    every = [byte >> shift & 3 for byte in packed for shift in (0, 2, 4, 6)]
-    _need(not any(every[count:]))
-    return every[:count]
+def _codes(packed: bytes, count: int, version: int) -> list[int]:
+    """The codes; zeros fill the last byte. Of three bits each, the first in the highest; before version 4 of two bits
+    each, the first in the lowest, and each click is ahead: 4 is added.
+    """
+    if version < 4:
+        _need(len(packed) == -(-count // 4))
+        every = [byte >> shift & 3 for byte in packed for shift in (0, 2, 4, 6)]
+        _need(not any(every[count:]))
+        return [code + 4 for code in every[:count]]
+    _need(len(packed) == -(-3 * count // 8))
+    bits = "".join(f"{byte:08b}" for byte in packed)
+    _need("1" not in bits[3 * count :])
+    return [int(bits[3 * i : 3 * i + 3], 2) for i in range(count)]

@@ -290,7 +290,7 @@ def _tick(attempt: int, predecessor: tuple[int, int], tick: int, count: int) -> 
         np.where(numbers % 2, 1.0, 0.5),
     )
     records = encode_examples(PARTITION, tick, attempt, batch, max_bytes=130)
-    codes = np.arange(6 + tick, dtype=np.uint8) % 4
+    codes = np.arange(6 + tick, dtype=np.uint8) % 8
     steps = tuple((number, 10 * number) for number in range(tick))
     resume = ResumePoint(bytes(16), bytes(range(16)), 4, 99, 5, 6, 7, codes, steps=steps) if tick % 2 == 0 else None
     counts = TickCounts(
