@@ -10,7 +10,6 @@ import pytest
 from proofs.simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
 from proofs.simulation.stream_worlds import worlds
 
-
 BETWEEN = {
     "mirror 2 min behind, a click in 40 s",
     "mirror 6 min behind, a click in 40 s",
