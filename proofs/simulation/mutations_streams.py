@@ -74,7 +74,7 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         lambda: _after_add(_median_only),
     ),
     "newest only: the newest arrival alone says the lag": (
-        "5 % of devices 2 h wrong",
+        "old at 60x, then live",
         lambda: _after_add(_newest_only),
     ),
     "no relearning: after a silence the old arrivals still count": (
