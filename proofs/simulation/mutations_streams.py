@@ -38,8 +38,8 @@ def _all_arrive() -> Patches:
     for name in ("note_impressions", "note_clicks"):
         right = getattr(StreamClock, name)
 
-        def note(self: StreamClock, *args: Any, right: Any = right, arrived: bool = False) -> None:
-            right(self, *args, arrived=True)
+        def note(self: StreamClock, *args: Any, right: Any = right, arrived: bool = False, closed_ms: int = 0) -> None:
+            right(self, *args, arrived=True, closed_ms=closed_ms)
 
         found.append((StreamClock, name, note))
     return found
