@@ -82,8 +82,9 @@ class ImpressionBuffer:
 
     def tell_clock(self, brokers_ms: int | None) -> None:
         """Take the brokers' clock, None where none closes ticks: impressions far after it decide nothing for others."""
-        self._far_ms = _NEVER if brokers_ms is None else brokers_ms + self._spec.lateness_ms
-        self._due = None
+        far_ms = _NEVER if brokers_ms is None else brokers_ms + self._spec.lateness_ms
+        if far_ms != self._far_ms:
+            self._far_ms, self._due = far_ms, None
 
     @property
     def log_time(self) -> int:
