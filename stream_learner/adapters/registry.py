@@ -144,10 +144,7 @@ def _error_code(body: bytes) -> int:
 
 
 class RegistrySchemas:
-    """The schemas of a registry, by id. May be used by several threads.
-
-    trouble: what the registry answered last where a schema is still unknown; "" where none is.
-    """
+    """The schemas of a registry, by id. May be used by several threads."""
 
     def __init__(self, ask: Callable[[int], Schema | None], wait_s: float = 0.0) -> None:
         """ask: as `RegistryClient.schema`. wait_s: how long `known` waits for an answer; then it raises SchemaNotKnown.
@@ -159,9 +156,15 @@ class RegistrySchemas:
         self._kept_bytes = 0
         self._wanted: dict[int, int] = {}
         """Ids that are asked for, with how often the registry has said that it lacks them."""
+        self._troubles: dict[int, str] = {}
+        """By id that is still unknown, why its last question had no answer."""
         self._thread: threading.Thread | None = None
         self._log = get_logger("registry")
-        self.trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """What the registry answered last where a schema is still unknown; "" where none is."""
+        return next(reversed(self._troubles.copy().values()), "")
 
     def known(self, ids: Sequence[int]) -> dict[int, Schema]:
         """As of `core.events.schemas.Schemas`. Raises SchemaNotKnown after `wait_s`."""
@@ -211,7 +214,11 @@ class RegistrySchemas:
         try:
             schema = self._ask(schema_id)
         except (SchemaNotKnown, ConfigError) as error:
-            self._note_trouble(f"schema id {schema_id}: {error.message}")
+            trouble = f"schema id {schema_id}: {error.message}"
+            if not self._troubles:
+                self._log.warning("registry_silent", reason=trouble, note="partitions with records of it wait")
+            self._troubles.pop(schema_id, None)
+            self._troubles[schema_id] = trouble
             return False
         with self._changed:
             if schema is None:
@@ -221,15 +228,9 @@ class RegistrySchemas:
                     self._keep(schema_id, Schema(""), time.monotonic() + ABSENT_FOR_S)
             else:
                 self._keep(schema_id, schema, float("inf"))
-            if self.trouble and schema_id not in self._wanted:
-                self.trouble = ""
+            if schema_id not in self._wanted and self._troubles.pop(schema_id, "") and not self._troubles:
                 self._log.info("registry_answers")
         return True
-
-    def _note_trouble(self, trouble: str) -> None:
-        if not self.trouble:
-            self._log.warning("registry_silent", reason=trouble, note="partitions with records of it wait")
-        self.trouble = trouble
 
     def _keep(self, schema_id: int, schema: Schema, until_s: float) -> None:
         del self._wanted[schema_id]

@@ -134,6 +134,21 @@ def test_known_schemas_go_on_while_the_registry_is_away(registry: SchemaRegistry
     assert registry.asked.count("/schemas/ids/1") == 1
 
 
+def test_one_schema_that_is_known_is_no_answer_for_another(registry: SchemaRegistry) -> None:
+    """The log says that the registry answers when nothing waits for it any more, and not before."""
+    registry.ids[2], registry.lost = dict(AVRO), {2}
+    schemas = RegistrySchemas(client(registry).schema)
+    with capture_logs() as logs:
+        wait_until(lambda: not schemas.known([2]) and schemas.trouble, "one is waited for")
+        wait_until(lambda: schemas.known([1]), "the other is known")
+        assert "schema id 2" in schemas.trouble
+        assert [line["event"] for line in logs] == ["registry_silent"]
+        registry.lost = set()
+        wait_until(lambda: schemas.known([2]), "both are known")
+        wait_until(lambda: len(logs) == 2, "it is said")
+    assert [line["event"] for line in logs] == ["registry_silent", "registry_answers"]
+
+
 def test_an_id_is_absent_after_several_answers_and_not_for_ever(
     registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,7 +103,7 @@ def test_a_learner_that_went_back_learns_to_the_same_model(
         digest = undisturbed.learner.digest()
     first = learn_part(site)
     kept = shown(site)
-    assert len(kept) == 2
+    assert len(kept) >= 2  # a third one, older, where the first fold ended at a boundary
     with capture_logs() as logged:
         done = back(site, kept[1][0] + 7)
     assert (done["from_tick"], done["to_tick"], done["digest"]) == (first.tick, *kept[1])
