@@ -110,6 +110,7 @@ def talkingdata_events() -> list[tuple[list[loop.Impression], list[loop.Click]]]
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("window_ms", "positives"), talkingdata.POSITIVES_BY_WINDOW_MS.items())
 def test_talkingdata_has_the_known_positives_inside_each_window(
     talkingdata_events: list[tuple[list[loop.Impression], list[loop.Click]]],

@@ -97,6 +97,7 @@ def test_a_test_that_passes_alone_is_unstable_and_kept_with_its_first_failure(
     assert kept["log"].count("what it wrote") == 1_000
 
 
+@pytest.mark.thorough
 def test_more_unstable_tests_than_three_fail_the_run(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     stumble(project, MOST_UNSTABLE + 1)
     assert run("newcomer", ["-n", "0"], project) == 1
@@ -120,6 +121,7 @@ def test_a_file_that_cannot_be_read_fails_the_run_at_once(project: Path, text: s
     assert not (project / ".build" / "tests" / "newcomer-again.jsonl").exists()
 
 
+@pytest.mark.thorough
 def test_each_part_runs_its_own_tests(project: Path) -> None:
     (project / "test_long.py").write_text(f"import pytest\n@pytest.mark.thorough\n{FAILS}")
     assert run("newcomer", ["-n", "0"], project) == 0
@@ -137,6 +139,7 @@ def test_after(): pass
 """
 
 
+@pytest.mark.thorough
 def test_what_ends_its_process_is_a_failure_and_the_others_run(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from proofs.simulation.patches import Patches, patched
 from proofs.simulation.stream_bounds import SHORT
 from proofs.simulation.stream_process import StreamProcess
 from stream_learner.core.join.impressions import ImpressionBuffer
+from stream_learner.roles.joiner import stream_clock
 from stream_learner.roles.joiner.click_silence import SilenceWatch
 from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import Ticks
@@ -53,6 +54,11 @@ def _no_topic() -> Patches:
         self.topics = TopicArrivals.none_yet(self.rule)
 
     return [(StreamClock, "__post_init__", begin)]
+
+
+def _few_say_nothing() -> Patches:
+    right = stream_clock._agreed
+    return [(stream_clock, "_agreed", lambda own, *rest: right(own if own.known else Arrivals(0), *rest))]
 
 
 def _coupled() -> Patches:
@@ -108,6 +114,14 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
     "nothing is remembered over a restart": (
         "restart in a stall of 2 h",
         lambda: [(Remembered, "from_text", lambda text: None)],
+    ),
+    "the moments of a partition alone are forgotten over a restart": (
+        "restart as one of 4 partitions falls silent",
+        lambda: [(StreamClock, "_own_until", lambda self, base: (None, None))],
+    ),
+    "the first arrivals of a partition say nothing of its own": (
+        "restart as the clicks of one of 4 partitions stop",
+        _few_say_nothing,
     ),
     "clocks far ahead count in the rows of others": (
         "9 in a row a year ahead",

@@ -153,6 +153,10 @@ def _short_troubles() -> dict[str, Short]:
     down = (Restart(BEGINNING + HOUR // 4, HOUR // 4, False),)
     between = (Span(0, 0.2, 1), Span(-720, -719.8, 1), Span(0.6, 0.8, 1))
     away = stalled(3 * MINUTE, catches_up=True, from_h=0.3, side=CLICKED)
+    one_stalls, one_has_no_clicks = (
+        stalled(5 * MINUTE, catches_up=True, from_h=0.15, partitions=(0,), side=side) for side in (None, CLICKED)
+    )
+    falls_silent = (Restart(BEGINNING + 0.15 * HOUR + 4 * SECOND, 2 * SECOND, True),)
     beside = (Span(0, 0.5, 1), Span(-1, 0.2, 0.06, replayed(-1, 0.2, 0.1, 0.33)))
     return {
         "a replay beside live events, clicks away for 3 min": Short(
@@ -172,7 +176,16 @@ def _short_troubles() -> dict[str, Short]:
         "restart in a stall of 2 h": Short(
             StreamWorld(hours=0.4, way=stalled_2_h, restarts=restarts(0.3, remembers=True)),
             settings=PATIENT,
-            says=("stream_lags",),
+            says=("clicks_lag", "stream_lags"),
+        ),
+        "restart as one of 4 partitions falls silent": Short(
+            StreamWorld(hours=0.4, partitions=4, way=one_stalls, restarts=falls_silent),
+            says=("clicks_lag", "stream_lags"),
+        ),
+        "restart as the clicks of one of 4 partitions stop": Short(
+            StreamWorld(hours=0.4, partitions=4, way=one_has_no_clicks, restarts=falls_silent, seed=2),
+            Bounds(lost=0.5),  # before it is known that they do not come; late clicks are counted
+            says=("clicks_lag",),
         ),
         "restarts, clicks alone 5 min late, nothing remembered": Short(
             StreamWorld(hours=0.4, way=clicks_late, ctr=0.1, restarts=restarts(0.2, 0.3, remembers=False)),

@@ -23,7 +23,6 @@ from tests.cli_e2e.conftest import Learned
 from tests.core.model.optimizers.optimizer_help import in_domain, oracle_for
 from tests.evaluate.evaluation_help import DIMENSION, generated, vw_text
 from tests.oracles.optimizers.base import Example, progressive
-from tests.suite.share import cases
 from tests.waiting import patience
 
 FIELDS = [
@@ -89,7 +88,8 @@ def rows_of(ended: Ended) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("passes", cases([1, 3], [3]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("passes", [1, 3])
 def test_rows_of_many_configurations_are_those_of_the_oracle(tmp_path: Path, evaluate: Evaluate, passes: int) -> None:
     """All optimizers at once over one file, compressed; each row as the dense oracle measures it alone."""
     examples = generated(ROWS)

@@ -102,6 +102,7 @@ def sent(make_world: MakeWorld) -> tuple[World, Emitted]:
     return world, world.produce(IMPRESSIONS)
 
 
+@pytest.mark.thorough
 def test_a_role_runs_no_kernel_that_it_did_not_load(sent: tuple[World, Emitted]) -> None:
     """Joiner and learner from nothing, and again from where they were; then what reads the model."""
     world, emitted = sent

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stream_learner.evaluate.model_file import read_model
 from stream_learner.roles.common.last_publication import read_last_publication
 from tests.cli_e2e.commands import answer_of, started
@@ -22,6 +24,7 @@ def published(world: World) -> dict[str, Any]:
     return dict(last.model.content)
 
 
+@pytest.mark.thorough
 def test_a_model_of_an_earlier_rule_goes_on(make_world: MakeWorld, learned: Learned, tmp_path: Path) -> None:
     """`run`, `audit` and `evaluate --log` take the rule of its log; a new model has the newest."""
     world = make_world(features={"key_rule": 2})

@@ -122,6 +122,7 @@ def test_a_state_directory_that_cannot_be_used_is_refused(learned: Learned) -> N
     assert f"{unusable} cannot be used" in ended.error["message"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("setting", "apart"),
     [
@@ -168,6 +169,7 @@ def test_a_port_in_use_is_named(learned: Learned) -> None:
     assert "joiner_started" not in ended.err
 
 
+@pytest.mark.thorough
 def test_brokers_out_of_reach_are_said_once(out_of_reach: tuple[str, list[Command]]) -> None:
     """A start without a broker ends by itself and names the address that was asked."""
     address, commands = out_of_reach

@@ -125,6 +125,7 @@ def test_a_role_that_waits_for_brokers_ends_when_it_is_told_to(role: str, nowher
     assert [line for line in ended.events if line["role"] == "kernels"] == []
 
 
+@pytest.mark.thorough
 def test_workers_that_start_are_stopped_with_their_parent(nowhere: World, tmp_path: Path) -> None:
     """They answer while one of them compiles; all end when the parent is told to, and the exit code is 0."""
     with starting("serve", nowhere, "serve.workers=2", cache=tmp_path / "cache") as command:
@@ -184,6 +185,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.thorough
 def test_a_role_waits_for_another_process_that_compiles(nowhere: World, tmp_path: Path) -> None:
     """It says so; if the other process ends without having compiled everything, it goes on by itself."""
     env = {**environment(), "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -221,6 +223,7 @@ main(sys.argv[1:])
 """The program with a learner of two parts, which are compiled in seconds."""
 
 
+@pytest.mark.thorough
 def test_kernels_are_compiled_ahead(tmp_path: Path) -> None:
     """On a terminal a line names the part and the time, and is taken away at the end. The second time there is nothing
     to do. That a role needs no other kernels is what `test_kernels_of_roles.py` shows.
@@ -236,6 +239,7 @@ def test_kernels_are_compiled_ahead(tmp_path: Path) -> None:
     assert done["folder"].startswith(str(tmp_path))
 
 
+@pytest.mark.thorough
 def test_compiling_ahead_fails_where_nothing_is_kept() -> None:
     """The exit code is that of a wrong setting, and the message names the folder and the variable."""
     ended = compiled("--role", "learner", cache="/dev/null/cache")

@@ -212,9 +212,8 @@ def join_by_log_time(
         if imp.time_ms is None:
             n_i["dead"] += 1
             continue
-        behind = zip(impressions[number:], ticks[number:], strict=True)
-        emitted = takewhile(lambda pair: pair[1] <= tick, behind)  # noqa: B023
-        row = list(islice((i.time_ms for i, _ in emitted if i.time_ms is not None), s["agree"]))
+        emitted = takewhile(lambda n: ticks[n] <= tick, range(number, len(ticks)))  # noqa: B023
+        row = list(islice((t for n in emitted if (t := impressions[n].time_ms) is not None), s["agree"]))
         log_time = max(log_time, tick * tick_ms - window, min(row))
         start, end = tick * tick_ms, (tick + 1) * tick_ms
         same = [k.click for k in clicks_of_id.get(imp.id_hash, ()) if k.is_taken(end) and not k.is_gone(start)]

@@ -12,6 +12,7 @@ from tests.oracles.events import Click
 from tests.oracles.join import (
     Example,
     first_tick_remembered,
+    in_span,
     label_by_definition,
     log_times,
     marks_by_log_time,
@@ -143,6 +144,38 @@ def test_labels_are_those_of_the_definition_by_any_marks() -> None:
         marks = any_marks(rng, world)
         joined = total(replay(world.oracle_impressions(), world.oracle_clicks(), marks, world.settings))
         assert_labels_are_true(world, joined.examples, {m.last_tick: m.click_cursor for m in marks})
+
+
+def test_no_positive_is_lost_uncounted() -> None:
+    """However a clock closed windows: where an impression is learned as a negative and has a click in its span, that
+    click is counted, as late, as one that is another's too, or as early; or the example is.
+    """
+    seen: Counter[str] = Counter()
+    for rng, world in worlds("lost"):
+        s = {**world.settings, "keep_negatives": 1.0}
+        marks = [mark._replace(rules=4) for mark in any_marks(rng, world)]
+        impressions, clicks = world.oracle_impressions(), world.oracle_clicks()
+        parts = replay(impressions, clicks, marks, s)
+        outcome = total(parts).outcome_of_click
+        impression_at = {imp.offset: imp for imp in impressions}
+        examples: set[int] = set()
+        orphans: set[int] = set()
+        for mark, joined in zip(marks, parts, strict=True):
+            for e in joined.examples:
+                for click in clicks:
+                    if e.label > 0 or click.value == 0 or not in_span(click, impression_at[e.offset], s):
+                        continue
+                    end = outcome.get(click.offset, "waiting")
+                    seen[end] += 1
+                    if click.offset < mark.click_cursor and end == "orphans":
+                        orphans.add(click.offset)
+                    elif end in ("orphans", "waiting") and click.offset < marks[-1].click_cursor:
+                        examples.add(e.offset)
+        early = sum((joined.early for joined in parts), Counter[str]())
+        assert len(orphans) <= early["clicks"]
+        assert len(examples) <= early["examples"]
+        seen["emitted_early"] += len(examples)
+    assert min(seen[x] for x in ("late", "emitted_early")) > WORLDS // 2
 
 
 def test_every_mark_balances() -> None:

@@ -103,6 +103,7 @@ def theirs(command: str, lines: list[str], folder: Path) -> str:
     return str(printed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "name"), REFERENCES)
 def test_a_reference_command_prints_our_loss(command: str, name: str, tmp_path: Path) -> None:
     """In float32, all digits."""
@@ -110,6 +111,7 @@ def test_a_reference_command_prints_our_loss(command: str, name: str, tmp_path: 
     assert f"{progressive(command, lines).average_loss:.6f}" == theirs(command, lines, tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "name"), [r for r in REFERENCES if "passes 8" not in r[0]])
 def test_a_reference_command_needs_no_float32(command: str, name: str, tmp_path: Path) -> None:
     """In float64 the printed digits are the same: nothing in these runs hangs on rounding."""

@@ -48,7 +48,7 @@ class Arrivals:
     """The last arrivals of one input: of a partition, or of its topic in this process.
 
     count: of all so far. known: whether there are enough of them. slow, fast: their offsets, time − m, as the page
-    defines them; with `known` only. silence_ended: m at which a silence ended last.
+    defines them; of fewer, from the first on. silence_ended: m at which a silence ended last.
     """
 
     def __init__(self, grace_ms: int) -> None:
@@ -115,14 +115,17 @@ class Remembered(NamedTuple):
     """What a partition's clock has learned, for the next owner of the partition; all in ms.
 
     lag: how far the stream is behind the brokers' clock. extra: how much later clicks come than impressions, at most 0.
-    vouched, clicks: the moments of the brokers' clock up to which arrivals vouch for both inputs, and for clicks alone;
-    -1 where nothing is known of clicks.
+    The others are moments of the brokers' clock up to which arrivals vouch. vouched: for both inputs. clicks: for
+    clicks alone, of the partition or its topic. own_impressions, own_clicks: those of the partition, for themselves.
+    -1 where nothing is known.
     """
 
     lag: int
     extra: int
     vouched: int
-    clicks: int
+    clicks: int = -1
+    own_impressions: int = -1
+    own_clicks: int = -1
 
     def to_text(self) -> str:
         """The values as text without a colon."""
@@ -130,12 +133,12 @@ class Remembered(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Remembered | None:
-        """The values of a text that `to_text` wrote; None for any other text."""
+        """The values of a text that `to_text` wrote, in this version or before; None for any other text."""
         try:
-            lag, extra, vouched, *clicks = map(int, text.split(","))
+            lag, extra, vouched, *more = map(int, text.split(","))
         except ValueError:
             return None
-        return cls(lag, min(extra, 0), vouched, clicks[0] if clicks else -1)  # an earlier version had no `clicks`
+        return cls(lag, min(extra, 0), vouched, *more[:3])  # earlier versions had none or one of these
 
 
 @dataclass
@@ -177,7 +180,9 @@ class StreamClock:
         self._came = m
         kept = self.remembered
         if kept is not None and base is not None:  # the stream went on meanwhile, as far as this
-            self.remembered = kept._replace(vouched=max(kept.vouched, min(log_time_ms + kept.lag, m + base)))
+            until = min(log_time_ms + kept.lag, m + base)
+            own = _later(kept.own_impressions, until)
+            self.remembered = kept._replace(vouched=max(kept.vouched, until), own_impressions=own)
         if arrived:
             offsets = (self._without_old(times_ms[-MANY:], closed_ms) - m).tolist()
             self.impressions.add(offsets, m)
@@ -207,9 +212,11 @@ class StreamClock:
             return
         self._came = m
         kept, times = self.remembered, sorted(times_ms[-MANY:].tolist())
-        if kept is not None and kept.clicks >= 0 and base is not None:
+        if kept is not None and base is not None:
             until = min(times[-min(FEW, len(times))] + kept.lag - kept.extra, m + base)
-            self.remembered = kept._replace(clicks=max(kept.clicks, until))
+            self.remembered = kept._replace(
+                clicks=_later(kept.clicks, until), own_clicks=_later(kept.own_clicks, until)
+            )
         lag_offset = self._lag_offset(base)
         if arrived and lag_offset is not None:
             offsets = (self._without_those_of_old(times_ms[-MANY:], m, closed_ms) - m - lag_offset).tolist()
@@ -237,7 +244,15 @@ class StreamClock:
         vouched = [until for until in (one.vouched_until for one in inputs) if until is not None]
         if not vouched and self.remembered is not None:
             vouched = [self.remembered.vouched - base]
-        return min([m, *vouched, *self._clicks_until(base)])
+        own = self._own_until(base) if impressions_seen else self._own_until(base)[1:]
+        return min([m, *vouched, *self._clicks_until(base), *(until for until in own if until is not None)])
+
+    def _own_until(self, base: int) -> tuple[int | None, int | None]:
+        """m up to which the partition's impressions and clicks vouched before this process: while none has arrived."""
+        kept = self.remembered or Remembered(0, 0, -1)
+        own = (self.impressions, kept.own_impressions), (self.clicks, kept.own_clicks)
+        impressions, clicks = (None if one.count or until < 0 else until - base for one, until in own)
+        return impressions, clicks
 
     def _clicks_until(self, base: int, *, of_partition: bool = False) -> list[int]:
         """m up to which clicks vouched for themselves before this process: while it knows of none itself.
@@ -272,10 +287,13 @@ class StreamClock:
         if lag is None or self.now_ms(m, base) is None:
             return None
         clicks = [until for until in (self.clicks.vouched_until, self.topics.clicks.vouched_until) if until is not None]
-        until = min(clicks or self._clicks_until(base), default=None)
-        return Remembered(
-            lag, self.extra_ms() or 0, self.stood_at(m, base) + base, -1 if until is None else until + base
-        )
+        of_clicks = min(clicks or self._clicks_until(base), default=None)
+        own = [
+            one.vouched_until if until is None else until
+            for one, until in zip((self.impressions, self.clicks), self._own_until(base), strict=True)
+        ]
+        moments = (-1 if until is None else until + base for until in (of_clicks, *own))
+        return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base, *moments)
 
     def now_ms(self, m: int, base: int, *, impressions_seen: bool = True) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""
@@ -300,11 +318,16 @@ class StreamClock:
         return _agreed(self.clicks, self.topics.clicks, None if self.remembered is None else self.remembered.extra)
 
 
+def _later(moment: int, until: int) -> int:
+    """The later of both; -1 where no moment is known."""
+    return max(moment, until) if moment >= 0 else -1
+
+
 def _agreed(own: Arrivals, topic: Arrivals, fallback: int | None) -> int | None:
     """The offset that a partition goes by. Few arrivals slow the clock, many speed it up."""
     others = min(topic.slow, topic.fast) if topic.known else fallback
     if not own.known:
-        return others
+        return min(others, own.slow) if own.count and others is not None else others
     offset = min(own.slow, max(own.fast, topic.fast) if topic.known else own.fast)
     if others is not None and own.last_at < topic.silence_ended:
         return min(offset, others)  # the topic was silent and goes on; nothing of this partition has come since

@@ -119,6 +119,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.rglob("*") if file.is_file())
 
 
+@pytest.mark.thorough
 def test_of_several_processes_one_compiles(compiled: tuple[Path, int], tmp_path: Path) -> None:
     """They start together with an empty folder; what all of them compile is what one alone would, and a lock leaves
     no file behind.
@@ -151,6 +152,7 @@ threading.Thread(target=watch, daemon=True).start()
 """
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_while_it_compiles_leaves_its_turn_to_the_next(tmp_path: Path) -> None:
     """The lock ends with the process."""
     first = started(PACKAGE, tmp_path, COMPILES_FOR_EVER)
@@ -257,6 +259,7 @@ def encoded(cache: Path) -> tuple[int, int, str]:
     return int(missing), int(more), checksum
 
 
+@pytest.mark.thorough
 def test_kernels_compiled_beside_loaded_ones_have_the_same_bits(tmp_path: Path) -> None:
     """Loading leaves out what only a compiler needs; a kernel that is compiled after that has it all the same, and may
     call kernels that were loaded.
@@ -279,6 +282,7 @@ def flipped(content: bytes) -> bytes:
 DAMAGES = (lambda _: b"", lambda content: content[: len(content) // 3], flipped, lambda content: b"x" * len(content))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ending", [".nbi", ".nbc"])
 def test_damaged_machine_code_is_compiled_again(ending: str, compiled: tuple[Path, int], tmp_path: Path) -> None:
     """Files that are empty, cut, flipped in a bit or full of something else: no start fails, the second is whole."""
@@ -317,6 +321,7 @@ threads = [threading.Thread(target=target) for target in (predict, enter)]
 """
 
 
+@pytest.mark.thorough
 def test_a_kernel_is_called_while_another_thread_compiles_one_that_calls_it(tmp_path: Path) -> None:
     """With an empty cache. A process that ends by a signal says where."""
     process = started(PACKAGE, tmp_path, TWO_THREADS)

@@ -17,6 +17,7 @@ from stream_learner.core.model.optimizers import sample_optimizer
 from stream_learner.core.model.table.bounded import MemoryBudget
 from tests.core.model.example_records import Example, as_record, random_examples
 from tests.core.model.table.test_bounded import DictRows, limit_bytes
+from tests.suite.share import cases
 
 OPTIMIZERS = ["ftrl_proximal", "rda", "adagrad", "averaged", "truncated_gradient", "coin"]
 """With the loss of `LOSS`, the sum of gradients that rda keeps becomes 0 again; weights of some move by themselves."""
@@ -84,6 +85,7 @@ def test_a_bounded_learner_is_one_that_never_saw_what_the_oracle_leaves_out(
     assert bounded.digest_full() == bounded.digest() == free.digest()
 
 
+@pytest.mark.thorough
 @given(st.integers(0, 2**32), st.sampled_from(OPTIMIZERS), st.integers(1, 80))
 @settings(max_examples=25, deadline=None)
 def test_a_restart_at_any_checkpoint_decides_alike(seed: int, name: str, max_rows: int) -> None:
@@ -105,7 +107,7 @@ def test_a_restart_at_any_checkpoint_decides_alike(seed: int, name: str, max_row
     assert stopping.digest_full() == straight.digest()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", cases(OPTIMIZERS, ["ftrl_proximal"]))
 def test_a_table_larger_than_memory_decides_alike(name: str) -> None:
     """Known rows that have left memory are known still; the digest is that of a table that is all in memory."""
     max_rows = 6_000

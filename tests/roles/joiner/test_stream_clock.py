@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
@@ -122,8 +123,40 @@ def test_a_restart_in_a_silence_of_one_partitions_clicks_waits_though_those_of_o
     assert without_clicks(again, range(160, 161)) == [BASE + 160 - RULE.grace_ms]
 
 
+@pytest.mark.parametrize("silent", ["impressions", "clicks", "both"])
+def test_a_restart_when_one_partition_has_just_become_silent_changes_nothing(silent: str) -> None:
+    """Too short a silence to be waited for yet; the other partition goes on. Twice in a row."""
+    clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=0)
+    other = StreamClock(RULE, clock.topics, began=0)
+
+    def go_on(clock: StreamClock, other: StreamClock, span: range, parts: tuple[str, ...]) -> list[int | None]:
+        told = []
+        for m in span:
+            for one in (clock, other):
+                if one is other or "impressions" in parts:
+                    one.note_impressions(np.array([BASE + m]), BASE + m, m, BASE, arrived=True)
+                if one is other or "clicks" in parts:
+                    one.note_clicks(np.array([BASE + m]), m, BASE, arrived=True)
+            told.append(clock.stream_ms(m, BASE))
+        return told
+
+    left = tuple(part for part in ("impressions", "clicks") if silent not in (part, "both"))
+    go_on(clock, other, range(1, 40), ("impressions", "clicks"))
+    again = next_owner(next_owner(clock, 40), 40)
+    assert again.remembered == clock.to_remember(40, BASE)
+    expected = go_on(clock, other, range(41, 160), left)
+    found = go_on(again, StreamClock(RULE, again.topics, began=40), range(41, 160), left)
+    assert found[5:] == expected[5:]  # once the process itself has arrivals of the topic
+    assert len({*expected[-10:]}) > 1 and expected[20] == expected[90]  # it waits, for `idle_after`
+    if not left:
+        again.note_impressions(np.array([BASE + 160]), BASE + 160, 160, BASE, arrived=True)
+        again.note_clicks(np.array([BASE + 160]), 160, BASE, arrived=True)
+        assert again.stream_ms(160, BASE) == BASE + 160 - RULE.grace_ms
+
+
 def test_what_an_earlier_version_remembered_says_nothing_of_clicks() -> None:
-    assert Remembered.from_text("5,-3,900") == Remembered(5, -3, 900, -1)
+    assert Remembered.from_text("5,-3,900") == Remembered(5, -3, 900)
+    assert Remembered.from_text("5,-3,900,7") == Remembered(5, -3, 900, clicks=7)
     clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=40, remembered=Remembered.from_text("0,0,1018"))
     assert without_clicks(clock, range(41, 50))[-1] == BASE + 49 - RULE.grace_ms
 

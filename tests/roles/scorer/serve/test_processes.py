@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 
 from stream_learner import errors
 from tests.cli_e2e.commands import run_side_by_side, started
@@ -115,6 +116,7 @@ def refuses(address: tuple[str, int]) -> bool:
     return False
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_served_is_said_at_the_start(make_world: MakeWorld) -> None:
     """A topic that is missing, a port that is taken, a token that cannot be read: an error with its code."""
     world = make_world()
