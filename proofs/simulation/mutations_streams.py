@@ -61,6 +61,11 @@ def _few_say_nothing() -> Patches:
     return [(stream_clock, "_agreed", lambda own, *rest: right(own if own.known else Arrivals(0), *rest))]
 
 
+def _topic_before_memory() -> Patches:
+    right = stream_clock._agreed
+    return [(stream_clock, "_agreed", lambda own, topic, kept: right(own, topic, None if topic.known else kept))]
+
+
 def _coupled() -> Patches:
     right = Ticks.__init__
 
@@ -117,11 +122,19 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
     ),
     "the moments of a partition alone are forgotten over a restart": (
         "restart as one of 4 partitions falls silent",
-        lambda: [(StreamClock, "_own_until", lambda self, base: (None, None))],
+        lambda: [(StreamClock, "_own_until", lambda self, m, base: (None, None))],
     ),
     "the first arrivals of a partition say nothing of its own": (
         "restart as the clicks of one of 4 partitions stop",
         _few_say_nothing,
+    ),
+    "the lag of a partition is forgotten over a restart where others are live": (
+        "restarts, one of 4 partitions 35 min behind",
+        _topic_before_memory,
+    ),
+    "a silence ends with the first arrival": (
+        "clicks kept back for 3 min, then in disorder",
+        lambda: [(Arrivals, "vouched_until", lambda self, m: self._usual_until)],
     ),
     "clocks far ahead count in the rows of others": (
         "9 in a row a year ahead",

@@ -27,6 +27,7 @@ from proofs.simulation.stream_worlds import (
     drifting,
     every_5_min,
     fed,
+    kept_back,
     late_by,
     month_old,
     replayed,
@@ -156,6 +157,9 @@ def _short_troubles() -> dict[str, Short]:
     one_stalls, one_has_no_clicks = (
         stalled(5 * MINUTE, catches_up=True, from_h=0.15, partitions=(0,), side=side) for side in (None, CLICKED)
     )
+    one_behind = late_by(35 * MINUTE, partitions=(0,))
+    one_late = late_by(5 * MINUTE, partitions=(0,), side=CLICKED)
+    disorder = kept_back(3 * MINUTE, 0.15, 1_800, side=CLICKED)
     falls_silent = (Restart(BEGINNING + 0.15 * HOUR + 4 * SECOND, 2 * SECOND, True),)
     beside = (Span(0, 0.5, 1), Span(-1, 0.2, 0.06, replayed(-1, 0.2, 0.1, 0.33)))
     return {
@@ -185,6 +189,28 @@ def _short_troubles() -> dict[str, Short]:
         "restart as the clicks of one of 4 partitions stop": Short(
             StreamWorld(hours=0.4, partitions=4, way=one_has_no_clicks, restarts=falls_silent, seed=2),
             Bounds(lost=0.5),  # before it is known that they do not come; late clicks are counted
+            says=("clicks_lag",),
+        ),
+        "restarts, one of 4 partitions 35 min behind": Short(
+            StreamWorld(
+                hours=0.4,
+                partitions=4,
+                rates=(0.2, 2, 2, 2),
+                way=one_behind,
+                begins_h=(-7 / 12, 0, 0, 0),
+                ctr=0.3,
+                restarts=restarts(0.15, 0.2, 0.25, 0.3, remembers=True, down_ms=2 * SECOND),
+            ),
+            says=("stream_lags",),
+        ),
+        "restarts, the clicks of one of 4 partitions 5 min late": Short(
+            StreamWorld(hours=0.5, partitions=4, way=one_late, restarts=restarts(0.3, 0.4, remembers=True)),
+            Bounds(guessed_lost=4, guessed=4),  # in the first five minutes, when no click of the partition has come
+            says=("clicks_lag",),
+        ),
+        "clicks kept back for 3 min, then in disorder": Short(
+            StreamWorld(hours=0.4, way=disorder, ctr=0.3, look_s=1),
+            Bounds(lost=0.2),  # before it is known that they do not come; late clicks are counted
             says=("clicks_lag",),
         ),
         "restarts, clicks alone 5 min late, nothing remembered": Short(

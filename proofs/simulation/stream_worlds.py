@@ -189,6 +189,18 @@ def stalled(
     return way
 
 
+def kept_back(ms: int, from_h: float, within_ms: int, side: int | None = None) -> Way:
+    """From an hour on nothing comes for so long; then all of it within `within_ms`, in disorder."""
+    begins = BEGINNING + from_h * HOUR
+
+    def way(partition: int, of: int, moment: float) -> float:
+        if side not in (None, of) or not begins <= moment < begins + ms:
+            return moment
+        return begins + ms + int(moment) * 7_919 % within_ms
+
+    return way
+
+
 def drifting(before_ms: int, after_ms: int, from_h: float, to_h: float) -> Way:
     """The lag goes from one to the other between two hours of event time."""
 

@@ -48,7 +48,8 @@ class Arrivals:
     """The last arrivals of one input: of a partition, or of its topic in this process.
 
     count: of all so far. known: whether there are enough of them. slow, fast: their offsets, time − m, as the page
-    defines them; of fewer, from the first on. silence_ended: m at which a silence ended last.
+    defines them; of fewer, from the first on. first_at, silence_ended: m of the first arrival, and of
+    that which ended a silence last; -1 before it.
     """
 
     def __init__(self, grace_ms: int) -> None:
@@ -58,8 +59,9 @@ class Arrivals:
         self._fresh = 0
         self.count = 0
         self._pace: int | None = None
+        self._stood: int | None = None
         self.slow = self.fast = 0
-        self.silence_ended = -1
+        self.first_at = self.silence_ended = -1
 
     @property
     def known(self) -> bool:
@@ -75,8 +77,10 @@ class Arrivals:
         """Take the offsets of events that arrived at `m`, in their order."""
         if not offsets:
             return
-        if self.is_silent(m):
-            self._fresh, self.silence_ended = 0, m  # arrivals before the silence say nothing of the lag after it
+        if self.count == 0:
+            self.first_at = m
+        if self.is_silent(m):  # arrivals before the silence say nothing of the lag after it
+            self._fresh, self.silence_ended, self._stood = 0, m, self._usual_until
         latest = offsets[-MANY:]
         self._offsets.extend(latest)
         self._at.extend([m] * len(latest))
@@ -89,14 +93,24 @@ class Arrivals:
             self._pace = max((self._at[-1] - self._at[0]) * GAPS // gaps, self._grace_ms)
 
     @property
-    def vouched_until(self) -> int | None:
-        """m up to which the last arrival says that the input is not silent; None where its pace is not known."""
+    def _usual_until(self) -> int | None:
         return None if self._pace is None else self._at[-1] + self._pace
 
     def is_silent(self, m: int) -> bool:
         """Whether nothing has arrived for longer than is usual."""
-        until = self.vouched_until
+        until = self._usual_until
         return until is not None and m > until
+
+    def goes_on(self, m: int) -> bool:
+        """Whether something has arrived, and what was kept back with the first of it has had time to come too."""
+        return self.count > 0 and m >= self.first_at + self._grace_ms
+
+    def vouched_until(self, m: int) -> int | None:
+        """m up to which arrivals say that the input is not silent; None where its pace is not known.
+
+        After a silence, too, what was kept back with the first arrival has time to come.
+        """
+        return self._stood if m < self.silence_ended + self._grace_ms else self._usual_until
 
 
 class TopicArrivals(NamedTuple):
@@ -181,7 +195,7 @@ class StreamClock:
         kept = self.remembered
         if kept is not None and base is not None:  # the stream went on meanwhile, as far as this
             until = min(log_time_ms + kept.lag, m + base)
-            own = _later(kept.own_impressions, until)
+            own = kept.own_impressions if arrived else _later(kept.own_impressions, until)
             self.remembered = kept._replace(vouched=max(kept.vouched, until), own_impressions=own)
         if arrived:
             offsets = (self._without_old(times_ms[-MANY:], closed_ms) - m).tolist()
@@ -214,9 +228,8 @@ class StreamClock:
         kept, times = self.remembered, sorted(times_ms[-MANY:].tolist())
         if kept is not None and base is not None:
             until = min(times[-min(FEW, len(times))] + kept.lag - kept.extra, m + base)
-            self.remembered = kept._replace(
-                clicks=_later(kept.clicks, until), own_clicks=_later(kept.own_clicks, until)
-            )
+            own = kept.own_clicks if arrived else _later(kept.own_clicks, until)
+            self.remembered = kept._replace(clicks=_later(kept.clicks, until), own_clicks=own)
         lag_offset = self._lag_offset(base)
         if arrived and lag_offset is not None:
             offsets = (self._without_those_of_old(times_ms[-MANY:], m, closed_ms) - m - lag_offset).tolist()
@@ -241,26 +254,26 @@ class StreamClock:
         inputs = [self.clicks, self.topics.clicks]
         if impressions_seen:
             inputs += [self.impressions, self.topics.impressions]
-        vouched = [until for until in (one.vouched_until for one in inputs) if until is not None]
+        vouched = [until for until in (one.vouched_until(m) for one in inputs) if until is not None]
         if not vouched and self.remembered is not None:
             vouched = [self.remembered.vouched - base]
-        own = self._own_until(base) if impressions_seen else self._own_until(base)[1:]
-        return min([m, *vouched, *self._clicks_until(base), *(until for until in own if until is not None)])
+        own = self._own_until(m, base) if impressions_seen else self._own_until(m, base)[1:]
+        return min([m, *vouched, *self._clicks_until(m, base), *(until for until in own if until is not None)])
 
-    def _own_until(self, base: int) -> tuple[int | None, int | None]:
-        """m up to which the partition's impressions and clicks vouched before this process: while none has arrived."""
+    def _own_until(self, m: int, base: int) -> tuple[int | None, int | None]:
+        """m up to which the partition's impressions and clicks vouched before this process: until they go on here."""
         kept = self.remembered or Remembered(0, 0, -1)
         own = (self.impressions, kept.own_impressions), (self.clicks, kept.own_clicks)
-        impressions, clicks = (None if one.count or until < 0 else until - base for one, until in own)
+        impressions, clicks = (None if one.goes_on(m) or until < 0 else until - base for one, until in own)
         return impressions, clicks
 
-    def _clicks_until(self, base: int, *, of_partition: bool = False) -> list[int]:
+    def _clicks_until(self, m: int, base: int, *, of_partition: bool = False) -> list[int]:
         """m up to which clicks vouched for themselves before this process: while it knows of none itself.
 
         of_partition: whether clicks of other partitions say nothing of this one.
         """
         kept, inputs = self.remembered, [self.clicks] if of_partition else [self.clicks, self.topics.clicks]
-        known = any(one.vouched_until is not None for one in inputs)
+        known = any(one.vouched_until(m) is not None for one in inputs)
         return [] if known or kept is None or kept.clicks < 0 else [kept.clicks - base]
 
     def stream_ms(
@@ -278,7 +291,7 @@ class StreamClock:
             return m + base - rule.grace_ms if nothing_came else None
         at = max(self.stood_at(m, base, impressions_seen=impressions_seen), m - rule.idle_after_ms)
         if waits_since is not None:
-            at = min(at, waits_since, *self._clicks_until(base, of_partition=True))
+            at = min(at, waits_since, *self._clicks_until(m, base, of_partition=True))
         return now - m + at
 
     def to_remember(self, m: int, base: int) -> Remembered | None:
@@ -286,11 +299,12 @@ class StreamClock:
         lag = self.lag_ms(base)
         if lag is None or self.now_ms(m, base) is None:
             return None
-        clicks = [until for until in (self.clicks.vouched_until, self.topics.clicks.vouched_until) if until is not None]
-        of_clicks = min(clicks or self._clicks_until(base), default=None)
+        of_both = (self.clicks.vouched_until(m), self.topics.clicks.vouched_until(m))
+        clicks = [until for until in of_both if until is not None]
+        of_clicks = min(clicks or self._clicks_until(m, base), default=None)
         own = [
-            one.vouched_until if until is None else until
-            for one, until in zip((self.impressions, self.clicks), self._own_until(base), strict=True)
+            one.vouched_until(m) if until is None else until
+            for one, until in zip((self.impressions, self.clicks), self._own_until(m, base), strict=True)
         ]
         moments = (-1 if until is None else until + base for until in (of_clicks, *own))
         return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base, *moments)
@@ -323,14 +337,16 @@ def _later(moment: int, until: int) -> int:
     return max(moment, until) if moment >= 0 else -1
 
 
-def _agreed(own: Arrivals, topic: Arrivals, fallback: int | None) -> int | None:
-    """The offset that a partition goes by. Few arrivals slow the clock, many speed it up."""
-    others = min(topic.slow, topic.fast) if topic.known else fallback
+def _agreed(own: Arrivals, topic: Arrivals, kept: int | None) -> int | None:
+    """The offset that a partition goes by. Few arrivals slow the clock, many speed it up. kept: what is remembered."""
+    known = [] if kept is None else [kept]
+    others = [min(topic.slow, topic.fast)] if topic.known else known
     if not own.known:
-        return min(others, own.slow) if own.count and others is not None else others
+        few = [own.slow] if own.count else []
+        return min([*others, *known, *few]) if others else None
     offset = min(own.slow, max(own.fast, topic.fast) if topic.known else own.fast)
-    if others is not None and own.last_at < topic.silence_ended:
-        return min(offset, others)  # the topic was silent and goes on; nothing of this partition has come since
+    if own.last_at < topic.silence_ended:
+        return min([offset, *others])  # the topic was silent and goes on; nothing of this partition has come since
     return offset
 
 

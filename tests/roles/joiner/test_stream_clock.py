@@ -120,7 +120,7 @@ def test_a_restart_in_a_silence_of_one_partitions_clicks_waits_though_those_of_o
     assert again.topics.clicks.known and len(set(found)) == 1
     assert found[0] is not None and stood is not None and found[0] <= stood
     again.note_clicks(np.array([BASE + 160] * 3), 160, BASE, arrived=True)
-    assert without_clicks(again, range(160, 161)) == [BASE + 160 - RULE.grace_ms]
+    assert without_clicks(again, range(160, 163))[-1] == BASE + 162 - RULE.grace_ms
 
 
 @pytest.mark.parametrize("silent", ["impressions", "clicks", "both"])
@@ -151,7 +151,34 @@ def test_a_restart_when_one_partition_has_just_become_silent_changes_nothing(sil
     if not left:
         again.note_impressions(np.array([BASE + 160]), BASE + 160, 160, BASE, arrived=True)
         again.note_clicks(np.array([BASE + 160]), 160, BASE, arrived=True)
-        assert again.stream_ms(160, BASE) == BASE + 160 - RULE.grace_ms
+        assert again.stream_ms(162, BASE) == BASE + 162 - RULE.grace_ms
+
+
+def test_what_was_kept_back_has_time_to_come_in_any_order() -> None:
+    """The newest click of a silence comes first: the silence is over `grace` later, when all of them have come."""
+    clock = silent_clock()
+    stood = clock.stream_ms(40, BASE)
+    clock.note_clicks(np.array([BASE + 41] * 3), 41, BASE, arrived=True)
+    assert without_clicks(clock, range(41, 43)) == [stood] * 2
+    clock.note_clicks(np.array([BASE + 20] * 16), 43, BASE, arrived=True)
+    assert without_clicks(clock, range(43, 44)) == [BASE + 43 - 23 - RULE.grace_ms]
+
+
+def test_a_restart_leaves_a_partition_that_lags_behind() -> None:
+    """The others are live, and nothing of it has come yet; then too little to know more than was remembered."""
+    clock = StreamClock(RULE, TopicArrivals.none_yet(RULE), began=0)
+    for m in range(1, 40):
+        clock.note_impressions(np.array([BASE + m - 90]), BASE, m, BASE, arrived=True)
+        clock.note_clicks(np.array([BASE + m - 90]), m, BASE, arrived=True)
+    again = next_owner(clock, 40)
+    others = StreamClock(RULE, again.topics, began=40)
+    for m in range(41, 60):
+        without_clicks(others, range(m, m + 1))
+        others.note_clicks(np.array([BASE + m]), m, BASE, arrived=True)
+        if m in (45, 50):
+            again.note_impressions(np.array([BASE + m - 60]), BASE, m, BASE, arrived=True)
+        found = again.stream_ms(m, BASE)
+        assert found is not None and found <= BASE + m - 90 - RULE.grace_ms
 
 
 def test_what_an_earlier_version_remembered_says_nothing_of_clicks() -> None:
