@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from stream_learner.adapters.kafka.library import TRIED
 from stream_learner.adapters.rocksdb.store import STORE_FORMAT
 from stream_learner.core.control.records import FORMAT as CONTROL_FORMAT
 from stream_learner.core.errors import NewerVersion, RecordError
@@ -15,6 +16,8 @@ from stream_learner.core.snapshots.checkpoint_copy import COPY_FORMAT
 from stream_learner.core.snapshots.records import FORMAT_VERSION
 from stream_learner.core.snapshots.replica_copy import FORMAT_VERSION as COPY_VERSION
 from stream_learner.evaluate.model_file import VERSION as MODEL_FILE_VERSION
+from tests.chart.test_manifests import VERSIONS
+from tests.kafka_broker.broker import kafka_version
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGE = (PROJECT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -64,3 +67,11 @@ def test_every_folder_of_golden_files_is_named() -> None:
     named = set(re.findall(r"`(tests/[\w/.]+)`", PAGE))
     assert {f"tests/golden/{path.name}" for path in (PROJECT / "tests" / "golden").glob("*_v*")} <= named
     assert [name for name in sorted(named) if not (PROJECT / name).exists()] == []
+
+
+def test_what_was_run_is_what_the_tests_take() -> None:
+    """Brokers, the Kafka client and Kubernetes by the numbers that are pinned."""
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in PAGE.splitlines() if line.startswith("| ")}
+    assert f"Apache Kafka {kafka_version()}:" in rows["brokers"]
+    assert all(f"librdkafka {version} " in rows["Kafka client"] for version in TRIED)
+    assert all(version.rpartition(".")[0] in rows["Kubernetes"] for version in VERSIONS)
