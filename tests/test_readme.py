@@ -1,4 +1,4 @@
-"""What README and docs/ name exists: commands, options, make targets, files, links, and the library's calls."""
+"""What README, its neighbours and docs/ name exists: commands, options, make targets, files, links, library calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from stream_learner.roles.scorer.scorer import Prediction, Predictions, Scorer
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = PROJECT / "README.md"
-PAGES = [README, PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+AT_THE_TOP = [README, *(PROJECT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
+PAGES = [*AT_THE_TOP, *sorted((PROJECT / "docs").rglob("*.md"))]
 
 
 def text_of(page: Path) -> str:
