@@ -23,7 +23,7 @@ from tests.suite.share import share
 MUTANT_HISTORIES = 120
 RARE_HISTORIES = 3_000
 HUNTED_FROM = {
-    "clock: the lag that is remembered has the wrong sign": 130,
+    "clock: the lag that is remembered has the wrong sign": 1_180,
     "made again: the border is looked for again": 120,
     "publication 2: a torn publication's number is used again": 11_480,
     "publication 4: it is used again, and every try has the same attempt": 320,
