@@ -75,8 +75,8 @@ FAULTS = (
         area="silent clicks",
         harm="When the first click comes after an outage, the clock closes what the others of the outage belong to.",
         file="stream_learner/roles/joiner/stream_clock.py",
-        old="            self._fresh, self.silence_ended, self._stood = 0, m, self._usual_until\n",
-        new="            self.silence_ended, self._stood = m, self._usual_until\n",
+        old="            self._fresh, self.silence_ended = 0, m ",
+        new="            self.silence_ended = m ",
         tests=("tests/simulation/test_stream_worlds.py",),
     ),
     Fault(

@@ -59,7 +59,7 @@ class Arrivals:
         self._fresh = 0
         self.count = 0
         self._pace: int | None = None
-        self._stood: int | None = None
+        self._stood, self._over_at = 0, -1
         self.slow = self.fast = 0
         self.first_at = self.silence_ended = -1
 
@@ -79,8 +79,10 @@ class Arrivals:
             return
         if self.count == 0:
             self.first_at = m
-        if self.is_silent(m):  # arrivals before the silence say nothing of the lag after it
-            self._fresh, self.silence_ended, self._stood = 0, m, self._usual_until
+        until = self._usual_until
+        if until is not None and self.is_silent(m):
+            self._fresh, self.silence_ended = 0, m  # arrivals before the silence say nothing of the lag after it
+            self._stood, self._over_at = until, m + min(m - until, self._grace_ms)
         latest = offsets[-MANY:]
         self._offsets.extend(latest)
         self._at.extend([m] * len(latest))
@@ -108,9 +110,9 @@ class Arrivals:
     def vouched_until(self, m: int) -> int | None:
         """m up to which arrivals say that the input is not silent; None where its pace is not known.
 
-        After a silence, too, what was kept back with the first arrival has time to come.
+        After a silence what was kept back with the first arrival has time to come.
         """
-        return self._stood if m < self.silence_ended + self._grace_ms else self._usual_until
+        return self._stood if m < self._over_at else self._usual_until
 
 
 class TopicArrivals(NamedTuple):
