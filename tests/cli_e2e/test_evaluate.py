@@ -248,14 +248,14 @@ def test_curves_are_drawn(tmp_path: Path, evaluate: Evaluate) -> None:
     """A plot with a line for each configuration, and the same as JSON."""
     file = written(tmp_path, generated(60))
     drawn, points = (
-        evaluate(file, "--learn", "ogd eta=0.1,0.2", "--curve", tmp_path / "c.svg"),
-        evaluate(file, "--learn", "ogd eta=0.1,0.2", "--curve", tmp_path / "c.json", "--json"),
+        evaluate(file, "--learn", "ftrl_proximal alpha=0.1,0.2", "--curve", tmp_path / "c.svg"),
+        evaluate(file, "--learn", "ftrl_proximal alpha=0.1,0.2", "--curve", tmp_path / "c.json", "--json"),
     )
-    assert drawn.code == 0 and "ogd eta=0.2" in drawn.out
+    assert drawn.code == 0 and "ftrl_proximal alpha=0.2" in drawn.out
     assert "<svg" in (tmp_path / "c.svg").read_text()
     curves = json.loads((tmp_path / "c.json").read_text())
     rows = rows_of(points)
-    assert [curve["config"] for curve in curves] == ["ogd eta=0.1", "ogd eta=0.2"]
+    assert [curve["config"] for curve in curves] == ["ftrl_proximal alpha=0.1", "ftrl_proximal alpha=0.2"]
     assert [curve["points"][-1]["average_loss"] for curve in curves] == [row["average_loss"] for row in rows]
 
 
