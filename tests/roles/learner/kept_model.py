@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from stream_learner.config import Config
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.snapshots.checkpoint_copy import HEAD_KEY, decode_copy, piece_key
 from stream_learner.core.snapshots.pages import PagePolicy
+from stream_learner.errors import RetryLater
 from stream_learner.roles.learner.checkpoints import Checkpoints
 from stream_learner.roles.learner.copies.writer import CopyWriter
 from stream_learner.roles.learner.log_follower import LOG_BEGINNING
@@ -31,7 +32,7 @@ from tests.adapters.kafka.kafka_help import VisiblePublisher
 from tests.core.model.example_records import Example, as_record, random_examples
 from tests.e2e.configuration import Tree, tree_of
 from tests.scenarios import scenario
-from tests.waiting import wait_until
+from tests.waiting import wait_for, wait_until
 
 COMPACTED = {"cleanup.policy": "compact"}
 MakeKept = Callable[..., "Kept"]
@@ -109,14 +110,24 @@ class Kept:
         found: dict[tuple[int, bytes], bytes] = {}
         topic = self.config.checkpoints_topic
         for partition in range(SHARDS):
-            place = (topic, partition)
-            end, start = self.admin.offsets.last_stable_offsets([place])[place], self.admin.offsets.earliest([place])
-            with PartitionReader(self.settings, topic, partition, start[place], with_keys=True) as reader:
+            start, end = self._span(topic, partition)
+            with PartitionReader(self.settings, topic, partition, start, with_keys=True) as reader:
                 while reader.position < end:
                     batch = reader.read(1_000, 1.0)
                     for key, value in zip(batch.keys or (), batch.values, strict=True) if batch is not None else ():
                         found[partition, key or b""] = value or b""
         return {key: value for key, value in found.items() if value}
+
+    def _span(self, topic: str, partition: int) -> tuple[int, int]:
+        """From where to where a partition is read; a topic that was just made anew may have no leader yet."""
+        place, queries = (topic, partition), self.admin.offsets
+
+        def asked() -> tuple[int, int] | None:
+            with suppress(RetryLater):
+                return queries.earliest([place])[place], queries.last_stable_offsets([place])[place]
+            return None
+
+        return wait_for(asked, f"a leader of {topic}")
 
     def assert_nothing_left_over(self) -> None:
         """The topic holds the pieces that its head names, and no other."""
