@@ -263,7 +263,7 @@ def _live() -> Iterator[tuple[str, StreamWorld]]:
     yield "live, clicks 1 %, 3 a second", live(is_live=True, per_s=3, ctr=0.01)
     yield "live, clicks 20 %, 8 partitions", live(is_live=True, partitions=8, ctr=0.2, hours=1.2)
     yield "live, heavy tail", live(is_live=True, heavy=True)
-    yield "live, an event a minute", live(is_live=True, per_s=1 / 60, ctr=0.2, hours=10, partitions=4, look_s=3)
+    yield "live, an event a minute", live(is_live=True, per_s=1 / 60, ctr=0.2, hours=5, partitions=4, look_s=3)
     yield "live, 10 events an hour", live(is_live=True, per_s=1 / 360, ctr=0.2, hours=38, partitions=4, look_s=3)
     yield "live, one of 4 slow, one empty", live(is_live=True, rates=(1, 1, 1 / 120, 0), partitions=4)
     yield "night of 3 h", StreamWorld(hours=6, active=lambda hour: not 1 < hour < 4)
