@@ -154,9 +154,8 @@ def _short_troubles() -> dict[str, Short]:
     down = (Restart(BEGINNING + HOUR // 4, HOUR // 4, False),)
     between = (Span(0, 0.2, 1), Span(-720, -719.8, 1), Span(0.6, 0.8, 1))
     away = stalled(3 * MINUTE, catches_up=True, from_h=0.3, side=CLICKED)
-    one_stalls, one_has_no_clicks = (
-        stalled(5 * MINUTE, catches_up=True, from_h=0.15, partitions=(0,), side=side) for side in (None, CLICKED)
-    )
+    one_stalls = stalled(5 * MINUTE, catches_up=True, from_h=0.15, partitions=(0,))
+    one_has_no_clicks = stalled(5 * MINUTE, catches_up=False, from_h=0.15, partitions=(0,), side=CLICKED)
     one_behind = late_by(35 * MINUTE, partitions=(0,))
     one_late = late_by(5 * MINUTE, partitions=(0,), side=CLICKED)
     disorder = kept_back(3 * MINUTE, 0.15, 1_800, side=CLICKED)
