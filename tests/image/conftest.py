@@ -13,8 +13,17 @@ import pytest
 from tests.image.builder import Image, NoBuilder, built
 from tests.image.container import Containers
 
+BUILD_S = 1_800
+"""How long a test may wait for the build: six minutes of a processor, more where others share it."""
 Measured = Callable[[str], None]
 _LINES: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test of the image comes first builds it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(BUILD_S))
 
 
 @pytest.fixture(scope="session")
