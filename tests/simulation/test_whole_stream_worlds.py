@@ -11,6 +11,20 @@ from proofs.simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
 from proofs.simulation.stream_worlds import worlds
 
 BETWEEN = {
+    "mirror 12 min behind, a click in 40 s",
+    "lag grows to 35 min in an hour",
+    "stall of 30 s, stays behind",
+    "stall of 20 min, catches up",
+    "one of 4 partitions 35 min behind",
+    "one partition each process, one slow",
+    "wall clock 1 h back for ever",
+    "32 in a row 2 h behind",
+    "month-old at 1000x, then live",
+    "restarts, live, nothing remembered",
+    "restarts, mirror 35 min behind, nothing remembered",
+    "restarts, wall 24 h ahead since, nothing remembered",
+    "restart in a stall of 20 min, nothing remembered",
+    "down for 1 h, live, nothing remembered",
     "mirror 2 min behind, a click in 40 s",
     "mirror 6 min behind, a click in 40 s",
     "stall of 30 s, catches up",
