@@ -148,34 +148,16 @@ def _short_ways() -> dict[str, Short]:
     }
 
 
-def _short_troubles() -> dict[str, Short]:
+def _short_restarts() -> dict[str, Short]:
     stalled_2_h = stalled(2 * HOUR, catches_up=False, from_h=0.15)
     clicks_late = late_by(5 * MINUTE, side=CLICKED)
     down = (Restart(BEGINNING + HOUR // 4, HOUR // 4, False),)
-    between = (Span(0, 0.2, 1), Span(-720, -719.8, 1), Span(0.6, 0.8, 1))
-    away = stalled(3 * MINUTE, catches_up=True, from_h=0.3, side=CLICKED)
     one_stalls = stalled(5 * MINUTE, catches_up=True, from_h=0.15, partitions=(0,))
     one_has_no_clicks = stalled(5 * MINUTE, catches_up=False, from_h=0.15, partitions=(0,), side=CLICKED)
     one_behind = late_by(35 * MINUTE, partitions=(0,))
     one_late = late_by(5 * MINUTE, partitions=(0,), side=CLICKED)
-    disorder = kept_back(3 * MINUTE, 0.15, 1_800, side=CLICKED)
     falls_silent = (Restart(BEGINNING + 0.15 * HOUR + 4 * SECOND, 2 * SECOND, True),)
-    beside = (Span(0, 0.5, 1), Span(-1, 0.2, 0.06, replayed(-1, 0.2, 0.1, 0.33)))
     return {
-        "a replay beside live events, clicks away for 3 min": Short(
-            StreamWorld(spans=beside, way=away),
-            Bounds(late=14, guessed=1),
-            says=("clicks_lag", "stream_was_ahead"),
-        ),
-        "live, then month-old at 1x, then live": Short(
-            StreamWorld(spans=between, way=month_old(720.3)),
-            Bounds(late=40, guessed=40),
-            says=("stream_lags", "stream_was_ahead"),
-        ),
-        "old at 60x, then live": Short(
-            StreamWorld(spans=(Span(-12, 0.2, 0.05), Span(0.2, 0.4, 1)), way=fed(60, 12, 0.2), jitter_ms=5),
-            says=("stream_lags",),
-        ),
         "restart in a stall of 2 h": Short(
             StreamWorld(hours=0.4, way=stalled_2_h, restarts=restarts(0.3, remembers=True)),
             settings=PATIENT,
@@ -207,17 +189,40 @@ def _short_troubles() -> dict[str, Short]:
             Bounds(guessed_lost=4, guessed=4),  # in the first five minutes, when no click of the partition has come
             says=("clicks_lag",),
         ),
-        "clicks kept back for 3 min, then in disorder": Short(
-            StreamWorld(hours=0.4, way=disorder, ctr=0.3, look_s=1),
-            Bounds(lost=0.2),  # before it is known that they do not come; late clicks are counted
-            says=("clicks_lag",),
-        ),
         "restarts, clicks alone 5 min late, nothing remembered": Short(
             StreamWorld(hours=0.4, way=clicks_late, ctr=0.1, restarts=restarts(0.2, 0.3, remembers=False)),
             says=("clicks_lag",),
         ),
         "down for 15 min, slow reader, clicks 5 min late, nothing remembered": Short(
             StreamWorld(hours=0.6, way=clicks_late, restarts=down, most_read=5)
+        ),
+    }
+
+
+def _short_troubles() -> dict[str, Short]:
+    between = (Span(0, 0.2, 1), Span(-720, -719.8, 1), Span(0.6, 0.8, 1))
+    away = stalled(3 * MINUTE, catches_up=True, from_h=0.3, side=CLICKED)
+    disorder = kept_back(3 * MINUTE, 0.15, 1_800, side=CLICKED)
+    beside = (Span(0, 0.5, 1), Span(-1, 0.2, 0.06, replayed(-1, 0.2, 0.1, 0.33)))
+    return {
+        "a replay beside live events, clicks away for 3 min": Short(
+            StreamWorld(spans=beside, way=away),
+            Bounds(late=14, guessed=1),
+            says=("clicks_lag", "stream_was_ahead"),
+        ),
+        "live, then month-old at 1x, then live": Short(
+            StreamWorld(spans=between, way=month_old(720.3)),
+            Bounds(late=40, guessed=40),
+            says=("stream_lags", "stream_was_ahead"),
+        ),
+        "old at 60x, then live": Short(
+            StreamWorld(spans=(Span(-12, 0.2, 0.05), Span(0.2, 0.4, 1)), way=fed(60, 12, 0.2), jitter_ms=5),
+            says=("stream_lags",),
+        ),
+        "clicks kept back for 3 min, then in disorder": Short(
+            StreamWorld(hours=0.4, way=disorder, ctr=0.3, look_s=1),
+            Bounds(lost=0.2),  # before it is known that they do not come; late clicks are counted
+            says=("clicks_lag",),
         ),
         "wall clock 24 h ahead for 2 s": Short(
             StreamWorld(hours=0.3, is_live=True, wall=stepped(24 * HOUR, 0.15, 2 * SECOND)), says=("clock_differs",)
@@ -239,7 +244,7 @@ def _short_troubles() -> dict[str, Short]:
     }
 
 
-SHORT = {**_short_ways(), **_short_troubles()}
+SHORT = {**_short_ways(), **_short_restarts(), **_short_troubles()}
 
 WHOLE = {
     "lag grows to 35 min in an hour": Bounds(guessed=0.6),

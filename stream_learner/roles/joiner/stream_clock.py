@@ -48,8 +48,8 @@ class Arrivals:
     """The last arrivals of one input: of a partition, or of its topic in this process.
 
     count: of all so far. known: whether there are enough of them. slow, fast: their offsets, time − m, as the page
-    defines them; of fewer, from the first on. first_at, silence_ended: m of the first arrival, and of
-    that which ended a silence last; -1 before it.
+    defines them; of fewer, from the first on. first_at, silence_ended: m of the first arrival, and of the one that
+    ended a silence last; -1 before there is one.
     """
 
     def __init__(self, grace_ms: int) -> None:
