@@ -21,7 +21,7 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults chart chart-package chart-test
+.PHONY: help demo test test-thorough test-nightly test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults chart chart-package chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -34,11 +34,14 @@ test: check ## Check style, types, layers, and run all tests but the long ones (
 test-thorough: $(STAMPS)/test ## Run the long tests, those marked `thorough`
 	@echo "== pytest, thorough" && $(BIN)/python -m tests.suite thorough --ignore=tests/image $(ARGS)
 
-test-all: test test-thorough image-test ## Run every test there is (the image's need root and Buildah)
+test-nightly: $(STAMPS)/test ## Run the longest tests, those marked `nightly`
+	@echo "== pytest, nightly" && $(BIN)/python -m tests.suite nightly --ignore=tests/image $(ARGS)
 
-test-lowest: .build/lowest/stamp ## Run what `make test` does but for style, with the lowest versions that pyproject.toml allows
+test-all: test test-thorough test-nightly image-test ## Run every test there is (the image's need root and Buildah)
+
+test-lowest: .build/lowest/stamp ## Run the tests that call libraries with the lowest versions that pyproject.toml allows
 	@echo "== pytest, lowest versions" && NUMBA_CACHE_DIR=$(CURDIR)/.build/lowest/kernels \
-		.build/lowest/bin/python -m tests.suite newcomer $(ARGS)
+		.build/lowest/bin/python -m tests.suite lowest $(ARGS)
 
 test-under-load: $(STAMPS)/test ## Run what `make test` does three times in a row, beside four busy processes
 	@$(BIN)/python -m tests.suite newcomer --load 4 --repeat 3 $(ARGS)

@@ -14,7 +14,7 @@ import pytest
 from tests import waiting
 from tests.kafka_broker.broker import NoKafka
 from tests.kafka_broker.lender import SOCKET, Lender, borrow
-from tests.suite.__main__ import main, processor_time, run
+from tests.suite.__main__ import CALLS_LIBRARIES, PARTS, main, processor_time, run
 from tests.suite.rings import ALSO, PACKAGE, ring_of
 from tests.suite.stumbles import MOST_UNSTABLE, Failure, classify, report
 from tests.suite.times import PAGE, PROJECT, measured, page_with, read, seconds_by_file, table
@@ -124,8 +124,10 @@ def test_a_file_that_cannot_be_read_fails_the_run_at_once(project: Path, text: s
 @pytest.mark.thorough
 def test_each_part_runs_its_own_tests(project: Path) -> None:
     (project / "test_long.py").write_text(f"import pytest\n@pytest.mark.thorough\n{FAILS}")
-    assert run("newcomer", ["-n", "0"], project) == 0
-    assert run("thorough", ["-n", "0"], project) == 1
+    (project / "test_night.py").write_text(
+        "import pytest\n@pytest.mark.nightly\n@pytest.mark.thorough\ndef test(): pass"
+    )
+    assert [run(part, ["-n", "0"], project) for part in PARTS] == [0, 1, 0, 0]
 
 
 ENDS_ITS_PROCESS = """
@@ -172,6 +174,10 @@ def test_a_repetition_that_does_not_end_clears_nobody() -> None:
     verdict = classify(failures, set())
     assert (verdict.failed, verdict.passed) == (failures, False)
     assert "FAILED a::c (twice)" in report(verdict)
+
+
+def test_what_the_lowest_versions_run_is_there() -> None:
+    assert [path for path in CALLS_LIBRARIES if not (PROJECT / path).exists()] == []
 
 
 def test_a_wrong_part_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,7 +131,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(built)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.timeout(BUILD_S)
 def test_from_a_wheel_with_machine_code_nothing_is_compiled(wheel: Path, tmp_path: Path) -> None:
     """Of any role and optimizer, in an empty environment. Where it does not fit, kernels are compiled and kept; so they
@@ -151,7 +151,7 @@ def test_from_a_wheel_with_machine_code_nothing_is_compiled(wheel: Path, tmp_pat
     assert installed.missing(NUMBA_CACHE_DIR=again)[0] == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.timeout(BUILD_S)
 def test_machine_code_is_all_that_the_wheel_has_more(wheel: Path, tmp_path: Path) -> None:
     """Every other file is that of a wheel without machine code, and no file is without use."""

@@ -233,7 +233,7 @@ def test_python_with_vowpal_wabbit_does_all_of_the_work_on_a_real_kafka(kafka: s
     assert figures["cpu_seconds"] > 0
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["kafka-streams", "flink"])
 def test_programs_in_java_do_all_of_the_work_on_a_real_kafka(name: str, kafka: str, tmp_path: Path) -> None:
     """Built with Maven; every impression comes out once, with its label."""

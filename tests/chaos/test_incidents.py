@@ -14,6 +14,7 @@ from proofs.chaos.incidents.load import Load
 from proofs.chaos.incidents.run import row_of, run_incident
 from proofs.chaos.incidents.traffic import Event, Traffic, usual
 from tests.kafka_broker.broker import Broker
+from tests.suite.share import cases
 from tests.waiting import wait_until
 
 BY_NAME = {incident.name: incident for incident in INCIDENTS}
@@ -103,7 +104,7 @@ def test_the_load_sees_every_failure_and_how_far_predictions_go(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["dead-clicks", "junk-in-the-log"])
+@pytest.mark.parametrize("name", cases(["dead-clicks", "junk-in-the-log"], ["dead-clicks"], "nightly"))
 def test_an_incident_is_sound(name: str) -> None:
     """No request fails, the reaction is seen, the digest is the oracle's."""
     with Broker() as broker:

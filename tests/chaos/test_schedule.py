@@ -64,7 +64,7 @@ def short_plan() -> Plan:
     return plan
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_short_schedule_ends_with_the_same_bits(cluster: Cluster, tmp_path: Path) -> None:
     """Roles killed in all phases, a broker killed, a network cut: log, balance, digest, and every version served."""
     configure_logging(log_format="json", stream=io.StringIO())
@@ -77,7 +77,7 @@ def test_a_short_schedule_ends_with_the_same_bits(cluster: Cluster, tmp_path: Pa
     assert result.faults[NO_CLIENT] == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_active_controller_can_be_told_and_changes_when_it_is_killed(cluster: Cluster) -> None:
     """Its term grows; the cluster is whole again when it is back."""
     node, term = cluster.controller()

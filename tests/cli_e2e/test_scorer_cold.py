@@ -39,7 +39,7 @@ print(json.dumps(answers))
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_four_threads_start_and_use_a_scorer_each_without_any_machine_code(
     make_world: MakeWorld, tmp_path: Path
 ) -> None:

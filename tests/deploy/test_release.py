@@ -33,7 +33,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
         pytest.fail(str(error), pytrace=False)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_the_page_works_from_users_to_a_promotion_and_back(release: Release) -> None:
     """Topics are made, the roles become ready, the alias is promoted and asked; a second model is trained, taken over,
     promoted and rolled back while requests go on and none fails; every role ends with 0 within its grace period, and

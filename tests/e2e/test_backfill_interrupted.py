@@ -20,6 +20,7 @@ from tests.cli_e2e.commands import Command, run_side_by_side, started
 from tests.e2e.backfills import PARTITIONS, Live, live_model
 from tests.e2e.checks import balance_of
 from tests.e2e.site import wait_until
+from tests.suite.share import cases
 
 RATE = 700
 """Impressions a second of all joiners together, so that there is time for interruptions."""
@@ -65,7 +66,7 @@ def wait_for_growth(live: Live, name: str, command: Command) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("joiners", [1, 4])
+@pytest.mark.parametrize("joiners", cases([1, 4], [1], "nightly"))
 def test_a_backfill_interrupted_twice_is_the_live_model(joiners: int, live: Live) -> None:
     """kill -9, then SIGTERM, then to the end: digest, balance and predictions of live. Said once more, the same
     answer. No joiner outlives the process that was killed."""

@@ -64,7 +64,7 @@ def fold_with_little_memory(site: Site, until_tick: int) -> None:
     assert table.count > table.resident and table.evicted > 0 and table.fetched > 0
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_learner_with_little_memory_ends_with_the_same_bits(make_site: MakeSite) -> None:
     """Stopped, killed after a checkpoint and started again, it ends with the digest of a learner without a bound, rows
     having left its memory and come back; a start reads no row; the scorer has its weights."""

@@ -111,7 +111,7 @@ def test_joiner_and_learner_in_one_process_killed_in_the_middle(
     assert_loads_equal(site, expected)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["everything", "rich"])
 def test_kernels_for_a_generic_processor_make_the_same_model(
     name: str, make_site: MakeSite, pytestconfig: pytest.Config

@@ -19,7 +19,7 @@ INPUTS = {
 """How many for each target; 1,000 where nothing is said."""
 
 
-@share(25, of=100)
+@share(25, nightly=100)
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_reads_its_corpus_and_some_more_as_it_should(name: str, examples: int, tmp_path: Path) -> None:
     """No crash, hang, or undocumented exception, nothing an oracle reads otherwise. examples: per cent of inputs."""
@@ -43,7 +43,7 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
     assert inputs_of(first, 3, 5) == inputs_of(second, 3, 5) != inputs_of(first, 4, 5)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("planted", "inputs", "kind", "words"),
     [
@@ -67,7 +67,7 @@ def test_a_planted_fault_is_found_and_its_input_fails_alone(
         assert words in run.replay(Path(finding.file))
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_a_run_ends_when_a_few_inputs_have_crashed(tmp_path: Path) -> None:
     """The run goes on after a crash, but ends after a few."""
     report = Run("OverRead", "tests.fuzz.planted:OverRead", 1, tmp_path).run(2_000)
@@ -76,7 +76,7 @@ def test_a_run_ends_when_a_few_inputs_have_crashed(tmp_path: Path) -> None:
     assert all(Path(finding.file).read_bytes().endswith(b"z") for finding in report.findings)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("seed", "inputs", "hang"), [(1, 80, ["batch 3, input 5", "batch 4, input 4"]), (10, 16, ["batch 0, input 0"])]
 )

@@ -18,6 +18,7 @@ from tests.e2e.site import Site, wait_until
 from tests.scenarios import scenario
 from tests.security.broker import Secured, password_of
 from tests.security.roles import allow_role
+from tests.suite.share import cases
 from tests.waiting import patience
 
 SECRET = password_of("joiner")
@@ -75,7 +76,7 @@ def config(
     return site, file, port
 
 
-@pytest.mark.parametrize("config", ["PLAIN", "OAUTHBEARER"], indirect=True)
+@pytest.mark.parametrize("config", cases(["PLAIN", "OAUTHBEARER"], ["PLAIN"], "nightly"), indirect=True)
 def test_no_command_shows_a_secret(config: tuple[Site, Path, int]) -> None:
     """Each command's output, log and errors, with debugging on; and the metrics and the command line of a role."""
     site, file, port = config

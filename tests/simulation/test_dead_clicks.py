@@ -108,7 +108,7 @@ def _prediction(labels: list[float]) -> float:
     return predict(published(fold(examples, DEFAULTS).state, DEFAULTS), bias)
 
 
-def _is_thorough(cell: Cell) -> bool:
+def _is_nightly(cell: Cell) -> bool:
     return (cell.per_s, cell.healthy_min) != (10, 2)  # that one takes a second
 
 
@@ -117,7 +117,7 @@ def _is_thorough(cell: Cell) -> bool:
     [
         pytest.param(
             cell,
-            marks=[pytest.mark.thorough] * _is_thorough(cell),
+            marks=[pytest.mark.nightly] * _is_nightly(cell),
             id=f"{cell.per_s:g} a second, {cell.healthy_min} min",
         )
         for cell in CELLS

@@ -96,7 +96,7 @@ REACHED = {
 """Kinds of trouble that even few histories are sure to reach; one that is never reached proves nothing."""
 
 
-@share(200, of=2_000)
+@share(200, thorough=600, nightly=2_000)
 def test_every_law_holds_on_random_histories_and_all_trouble_is_reached(examples: int) -> None:
     """Joiners and publishers, from a seed on: no law breaks, and nothing in the list above stays at 0."""
     outcome = Outcome()
@@ -118,7 +118,7 @@ def test_a_history_is_a_function_of_its_seed(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutation", [pytest.param(m, id=m.name, marks=[pytest.mark.thorough] * m.is_rare) for m in MUTATIONS]
+    "mutation", [pytest.param(m, id=m.name, marks=[pytest.mark.nightly] * m.is_rare) for m in MUTATIONS]
 )
 def test_no_step_can_be_left_out(mutation: Mutation) -> None:
     """Each mutation breaks a law within a few histories that the real code survives; a rare one within thousands."""

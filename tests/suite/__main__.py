@@ -1,6 +1,6 @@
 """Run a part of the tests, and what failed once more, by itself.
 
-    python -m tests.suite newcomer|thorough [--load N] [--repeat N] [arguments for pytest]
+    python -m tests.suite newcomer|thorough|nightly|lowest [--load N] [--repeat N] [arguments for pytest]
 
 A path of the package among the arguments stands for the tests that guard it. The exit code is 0 if every test passed,
 at most three of them only at the second try.
@@ -26,7 +26,19 @@ from tests.suite.rings import ring_of
 from tests.suite.stumbles import Failure, classify, note, report
 from tests.suite.times import BUILD, PROJECT
 
-PARTS = {"newcomer": "not thorough", "thorough": "thorough"}
+PARTS = {
+    "newcomer": "not thorough and not nightly",
+    "thorough": "thorough and not nightly",
+    "nightly": "nightly",
+    "lowest": "not thorough and not nightly",
+}
+"""Each part with the marks of its tests."""
+CALLS_LIBRARIES = (
+    *(f"tests/{room}" for room in ("adapters", "cli", "cli_e2e", "config", "contract", "core")),
+    *(f"tests/{room}" for room in ("evaluate", "fuzz", "roles")),
+    *(f"tests/e2e/test_{story}.py" for story in ("backfill", "joiners", "loop", "publication", "restarts", "schemas")),
+)
+"""What the part `lowest` runs: the tests that call a library whose version may differ, and the main stories."""
 PROCESSES_EACH = 2
 """Processes that run tests, for each processor: half of a test is waiting for a broker."""
 MOST_PROCESSES = 8
@@ -162,6 +174,7 @@ def main() -> int:
     if not any(Path(argument.partition("::")[0]).exists() for argument in arguments):
         require_broker()
         rewrite_asserts()
+        arguments += CALLS_LIBRARIES if options.part == "lowest" else ()
     compile_kernels()
     with load(options.load):
         for turn in range(1, options.repeat + 1):

@@ -46,6 +46,7 @@ def is_director(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the machine once for all processes of the run, and lend them a broker."""
     config.addinivalue_line("markers", "thorough: takes long and guards what few changes touch; see tests/suite")
+    config.addinivalue_line("markers", "nightly: more of the same, or takes minutes; a nightly run has the time")
     os.environ.setdefault(SLOWNESS, f"{slowness():.2f}")
     if not hasattr(config, "workerinput"):
         refuse_dead_bootstrap()

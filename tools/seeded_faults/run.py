@@ -28,7 +28,11 @@ from pathlib import Path
 from stream_learner.core.machine.kernels import KERNEL_FOLDERS
 from tools.seeded_faults.fault import BadFault, Fault
 
-PARTS = {"newcomer": ("-m", "not thorough"), "thorough": ("-m", "thorough"), "all": ()}
+PARTS = {
+    "newcomer": ("-m", "not thorough and not nightly"),
+    "thorough": ("-m", "thorough or nightly"),
+    "all": (),
+}
 LIMIT_S = 1800.0
 """A run of tests that takes longer is ended."""
 PLUGIN = Path(__file__).with_name("note_failures.py")

@@ -23,6 +23,7 @@ from stream_learner.core.gate.publication import (
 )
 from stream_learner.core.model.optimizers import FtrlProximal
 from tests.core.gate.published_world import EVERY, HOUR, POISONS, TICK_MS, World
+from tests.suite.share import cases
 
 MINUTE = 60_000 // TICK_MS
 
@@ -41,7 +42,7 @@ def warm() -> World:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("per_tick", [0.5, 3.0, 20.0])
+@pytest.mark.parametrize("per_tick", cases([0.5, 3.0, 20.0], [20.0], "nightly"))
 def test_a_day_holds_nothing(per_tick: float) -> None:
     """A click rate that doubles and halves within a day, from the first example of the model on; a small site too."""
     assert World(seed=1, per_tick=per_tick, season=0.7).run(24 * HOUR).verdicts == []

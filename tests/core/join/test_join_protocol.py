@@ -253,7 +253,7 @@ def check_histories(histories: int) -> list[World]:
     return [check_history(seed) for seed in range(histories)]
 
 
-@share(50, of=500)
+@share(50, nightly=500)
 def test_the_laws_hold_on_random_histories(examples: int) -> None:
     """Every law, on every history, through all crashes."""
     worlds = check_histories(examples)

@@ -106,7 +106,7 @@ def total(parts: list[Emitted]) -> Emitted:
     return out
 
 
-@share(100, of=4_000)
+@share(100, thorough=800, nightly=4_000)
 @pytest.mark.parametrize(("by_clock", "together"), [(False, False), (True, False), (True, True)])
 def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, together: bool, examples: int) -> None:
     """Examples in their order with label, weight and log time, and all counts, whatever was read ahead.

@@ -124,7 +124,7 @@ def punctual(world: SparseWorld, joined: Sequence[Joined]) -> Counter[str]:
     ("clicks", "rates", "late_shares"),
     [
         (120, (50, 500), (0.1,)),
-        pytest.param(600, (50, 200, 500, 2000), (0.003, 0.01, 0.03, 0.1), marks=pytest.mark.thorough),
+        pytest.param(600, (50, 200, 500, 2000), (0.003, 0.01, 0.03, 0.1), marks=pytest.mark.nightly),
     ],
     ids=["some", "all"],
 )

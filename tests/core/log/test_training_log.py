@@ -23,7 +23,7 @@ def run_histories(rules: Rules, histories: int = 250) -> list[int]:
     return [sum(column) for column in zip(*found, strict=True)]
 
 
-@share(80, of=500)
+@share(80, nightly=500)
 def test_random_histories_keep_every_law(examples: int) -> None:
     """Several writers, pauses, kills, failures, late records: every tick once, in order, and every input record."""
     accepted, ignored, lost = run_histories(Rules(), examples)

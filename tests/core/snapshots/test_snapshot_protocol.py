@@ -254,7 +254,7 @@ def run(seed: int, steps: int, torn: float | None = None, *, moving: bool = Fals
     return world
 
 
-@share(12, of=48)
+@share(12, thorough=48)
 def test_every_version_served_is_exactly_the_model_at_that_version(examples: int) -> None:
     """Over random histories no reader ever serves anything but the model at the version it names."""
     worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(examples)]
@@ -262,7 +262,7 @@ def test_every_version_served_is_exactly_the_model_at_that_version(examples: int
     assert sum(world.unready for world in worlds) > 1.5 * examples
 
 
-@share(4, of=16)
+@share(4, thorough=16)
 def test_weights_that_move_untouched_are_right_at_every_version(examples: int) -> None:
     """Where every weight changes between two publications, each is the whole model, to those who follow too."""
     worlds = [run(seed, 15 + 5 * (seed % 12), moving=True) for seed in range(examples)]

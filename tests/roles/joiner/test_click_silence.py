@@ -325,7 +325,7 @@ def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int) -> None:
     assert (1 + lull / exposed) ** -counted < LIKELY <= (1 + (lull - 1) / exposed) ** -counted
 
 
-@share(2, of=7)
+@share(2, nightly=7)
 def test_no_generated_stream_of_days_is_held_for_long(examples: int, capsys: pytest.CaptureFixture[str]) -> None:
     """A part of `python -m proofs.simulation.silence`: of two sites, eight streams each; silence is always noticed."""
     sites = (Site(1, 0.02), Site(20, 0.02))
