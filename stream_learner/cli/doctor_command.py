@@ -43,7 +43,7 @@ def doctor(
     records: Annotated[int, typer.Option(min=100, max=1_000_000, help="Most records to read of each topic.")] = 20_000,
     as_json: AsJson = False,
 ) -> None:
-    """Look at both topics, and say what does not fit: formats, ids, times, keys, delays, fields, retention.
+    """Look at both topics, and say what does not fit: formats, ids, times, keys, delays, fields, retention, replicas.
 
     It reads some of the newest records of each partition, writes nothing to Kafka, joins no group, and may run beside
     the roles. Each finding has its evidence, what it means, and the line to change. The exit code is 67 where a finding

@@ -13,6 +13,7 @@ configured wrongly is told once, and keys and delays are judged by the ids that 
 | `keys`      | do an impression and its click lie in partitions of one number; key fields, partitioners       |
 | `delays`    | how long clicks take, and what window covers them; clocks; disorder                            |
 | `fields`    | what each field holds; numbers without a scale, ids, times and labels among the features       |
+| `cluster`   | replicas and settings of these topics, and of the model's own                                  |
 | `retention` | do the topics keep what a joiner needs                                                         |
 | `proposal`  | a first configuration                                                                          |
 

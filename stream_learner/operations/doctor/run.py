@@ -10,6 +10,7 @@ from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
 from stream_learner.operations.doctor.clicks import check_begin, check_share, check_unique, with_clicks_read
+from stream_learner.operations.doctor.cluster import Cluster, check_cluster, look_at
 from stream_learner.operations.doctor.delays import (
     check_clocks,
     check_delays,
@@ -61,7 +62,7 @@ def doctor(config: Config, limits: Limits, show: Show) -> Report:
     """Look at the topics of a configuration. Raises what `read_samples` raises, and ConfigError or SchemaNotKnown if it
     cannot have their schemas.
     """
-    return examine(with_key_rule(config), *_sides(config, limits, show))
+    return examine(with_key_rule(config), *_sides(config, limits, show), look_at(_settings(config), config))
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
@@ -69,20 +70,24 @@ def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
     sides = _sides(configured(()), limits, show)
     proposal = propose(configured, *sides)
     config = configured(proposal.overrides())
-    return replace(examine(config, *sides), configuration=proposal.text(config))
+    report = examine(config, *sides, look_at(_settings(config), config))
+    return replace(report, configuration=proposal.text(config))
+
+
+def _settings(config: Config) -> KafkaSettings:
+    return KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
 
 
 def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
-    settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
     forms, topics = EventForms(config), (config.input.impressions.topic, config.input.clicks.topic)
     readers = forms.impressions_as_json(config.feature_spec()), forms.clicks_as_json()
-    impressions, clicks = read_samples(settings, *topics, limits, show)
+    impressions, clicks = read_samples(_settings(config), *topics, limits, show)
     show("looking at what was read")
     return side_of("impressions", impressions, readers[0]), side_of("clicks", clicks, readers[1])
 
 
-def examine(config: Config, impressions: Side, clicks: Side) -> Report:
-    """Judge two samples by a configuration."""
+def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = Cluster()) -> Report:  # noqa: B008 -- it is frozen
+    """Judge two samples, and what the brokers tell, by a configuration."""
     sides = impressions, clicks
     specs, spec, most_bad = config.event_specs(), config.join_spec(), config.join.max_bad_share
     of_forms = [[*check_forms(side, most_bad)] for side in sides]
@@ -125,6 +130,12 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
         findings += check_usable(side, of_side, most_bad, told)
         findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
+    by_id = [
+        side.sample.topic
+        for side, of, path in zip(sides, keys, (ids.impressions, ids.clicks), strict=True)
+        if of.field == path
+    ]
+    findings += check_cluster(cluster, config, by_id)
     return Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
