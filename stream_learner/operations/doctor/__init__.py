@@ -15,6 +15,8 @@ configured wrongly is told once, and keys and delays are judged by the ids that 
 | `fields`    | what each field holds; numbers without a scale, ids, times and labels among the features       |
 | `cluster`   | replicas and settings of these topics, and of the model's own                                  |
 | `retention` | do the topics keep what a joiner needs                                                         |
+| `traffic`   | how fast events come, and what an impression has                                                |
+| `sizing`    | what a model takes at that rate                                                                |
 | `proposal`  | a first configuration                                                                          |
 
 A sample proves little about what is rare, and a share of it is an estimate. So a finding needs `ENOUGH` records, and a

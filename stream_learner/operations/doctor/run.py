@@ -9,6 +9,7 @@ from typing import Any
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.reference import PlainRow
 from stream_learner.operations.doctor.clicks import check_begin, check_share, check_unique, with_clicks_read
 from stream_learner.operations.doctor.cluster import Cluster, check_cluster, look_at
 from stream_learner.operations.doctor.delays import (
@@ -20,7 +21,7 @@ from stream_learner.operations.doctor.delays import (
     delays_ms,
     disorder_ms,
 )
-from stream_learner.operations.doctor.events import Side, check_forms, check_usable, side_of
+from stream_learner.operations.doctor.events import Side, check_forms, check_usable, read_some, side_of
 from stream_learner.operations.doctor.fields import check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
 from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches
@@ -29,7 +30,9 @@ from stream_learner.operations.doctor.leaks import leaks
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
+from stream_learner.operations.doctor.sizing import Traffic
 from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields
+from stream_learner.operations.doctor.traffic import features_of, sizing_of
 from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
 
@@ -42,14 +45,16 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Report:
-    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. configuration: the
-    text of the first one, where one was made; else None.
+    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. sizing: what a
+    model takes at the rate of the sample, None where the sample does not tell. configuration: the text of the first
+    one, where one was made; else None.
     """
 
     findings: list[Finding]
     topics: list[dict[str, Any]]
     fields: list[dict[str, Any]]
     delays: dict[str, float]
+    sizing: dict[str, Any] | None = None
     configuration: str | None = None
 
     @property
@@ -125,10 +130,13 @@ def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = 
     findings += check_names(fields, config.feature_spec(), features)
     found = leaks(judged, pairs, {*no_features})
     findings += check_fields(features, plan, times[0], found, config.learner.optimizer.name)
+    read: dict[str, list[PlainRow]] = {}
     for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
         told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
-        findings += check_usable(side, of_side, most_bad, told)
+        rows, reasons = read_some(side, of_side)
+        findings += check_usable(side, reasons, most_bad, told)
+        read[side.name] = rows
         findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
     by_id = [
         side.sample.topic
@@ -136,11 +144,14 @@ def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = 
         if of.field == path
     ]
     findings += check_cluster(cluster, config, by_id)
+    share = len({id(pair.impression) for pair in pairs}) / len(judged) if judged else Traffic.click_share
+    replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
     return Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
         [asdict(field) for field in fields],
         {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
+        sizing_of(config, impressions, clocks[0], features_of(read["impressions"]), share, replication),
     )
 
 
