@@ -225,6 +225,19 @@ class Admin:
             raise self._fault(error, self._operation("list topics")) from error
         return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
 
+    def group_operations(self, group: str) -> frozenset[str] | None:
+        """The operations that are allowed on a consumer group, as of a topic. None where the brokers do not say, as of
+        a group that does not exist."""
+        if self.is_mock():
+            return None
+        options = {"include_authorized_operations": True, "request_timeout": self._timeout_s}
+        answers = self._begin(lambda admin: admin.describe_consumer_groups([group], **options))
+        try:
+            return _operations(answered(answers[group], self._timeout_s).authorized_operations)
+        except KafkaException as error:
+            refused = isinstance(self._fault(error, self._operation("describe a group")), NotAuthorised)
+            return frozenset() if refused else None
+
     def ask(self, names: list[str], *, with_operations: bool = False) -> PendingAnswers[str, TopicDescription]:
         """Ask for descriptions without waiting; `described` takes the answers. Not on the mock cluster."""
         if self._settings.credentials_version() != self._credentials:

@@ -14,6 +14,7 @@ configured wrongly is told once, and keys and delays are judged by the ids that 
 | `delays`    | how long clicks take, and what window covers them; clocks; disorder                            |
 | `fields`    | what each field holds; numbers without a scale, ids, times and labels among the features       |
 | `cluster`   | replicas and settings of these topics, and of the model's own                                  |
+| `allowed`   | may this identity do what joiner and learner need                                              |
 | `retention` | do the topics keep what a joiner needs                                                         |
 | `traffic`   | how fast events come, and what an impression has                                                |
 | `sizing`    | what a model takes at that rate                                                                |

@@ -21,10 +21,15 @@ SETTING = "min.insync.replicas"
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the brokers tell. brokers: how many there are. topics: those that exist, as of `Admin.look`."""
+    """What the brokers tell. brokers: how many there are. topics: those that exist, as of `Admin.look`. groups: what is
+    allowed on them, as of `Admin.group_operations`. principal, bootstrap: who asks whom.
+    """
 
     brokers: int = 1
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    groups: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    principal: str = ""
+    bootstrap: str = ""
 
     def known(self, names: Iterable[str]) -> list[TopicInfo]:
         """Those of these topics that exist and may be described."""
@@ -34,7 +39,9 @@ class Cluster:
 def look_at(settings: KafkaSettings, config: Config) -> Cluster:
     """Ask the brokers. Raises what `Admin.look` raises."""
     admin = Admin(settings)
-    return Cluster(admin.brokers, admin.look([*_inputs(config), *(plan.name for plan in _own(config, 1))]))
+    topics = admin.look([*_inputs(config), *(plan.name for plan in _own(config, 1))])
+    groups = {group: admin.group_operations(group) for group in (config.group, config.lease_group)}
+    return Cluster(admin.brokers, topics, groups, settings.principal, settings.bootstrap)
 
 
 def _inputs(config: Config) -> tuple[str, str]:

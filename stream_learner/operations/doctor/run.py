@@ -10,6 +10,7 @@ from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.events.reference import PlainRow
+from stream_learner.operations.doctor.allowed import check_rights
 from stream_learner.operations.doctor.clicks import check_begin, check_share, check_unique, with_clicks_read
 from stream_learner.operations.doctor.cluster import Cluster, check_cluster, look_at
 from stream_learner.operations.doctor.delays import (
@@ -143,7 +144,7 @@ def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = 
         for side, of, path in zip(sides, keys, (ids.impressions, ids.clicks), strict=True)
         if of.field == path
     ]
-    findings += check_cluster(cluster, config, by_id)
+    findings += [*check_cluster(cluster, config, by_id), *check_rights(cluster, config)]
     share = len({id(pair.impression) for pair in pairs}) / len(judged) if judged else Traffic.click_share
     replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
     return Report(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
 
 from stream_learner.adapters.kafka import TopicInfo
+from stream_learner.operations.doctor.allowed import check_rights
 from stream_learner.operations.doctor.cluster import Cluster, check_cluster
 from stream_learner.operations.doctor.findings import Finding
+from stream_learner.operations.rights import GROUP, TOPIC, TRANSACTIONAL_ID, Right, commands, rights_of
 from stream_learner.operations.topics import control_plan, plans
 from tests.operations.doctor.site import Site, configuration
 
@@ -133,6 +135,67 @@ def test_compaction_by_the_id_deletes_repeats_only() -> None:
     """So it is told, and does not stand in the way. More than is asked for of a topic is no finding."""
     assert check(cluster(impressions=with_settings(cleanup_policy="compact")), ("impressions",))[0].severity == "warns"
     assert check(cluster(ctr_examples=with_settings(retention_ms="-1", max_message_bytes="99999999"))) == []
+
+
+ALL = frozenset(("Read", "Write", "Describe", "DescribeConfigs", "Create", "Delete", "Alter", "AlterConfigs"))
+NONE = frozenset[str]()
+
+
+def allowed(*roles: str, without: tuple[str, str] | None = None, missing: Collection[str] = ()) -> Cluster:
+    """A cluster where a user has the rights of these roles. without: operation and name of one that it lacks.
+    missing: topics that do not exist."""
+    names = (*INPUTS, *OWN)
+    found: dict[str, frozenset[str]] = dict.fromkeys((*names, CONFIG.group, CONFIG.lease_group), NONE)
+    for role in roles:
+        for right in rights_of(CONFIG, role):
+            if right.name in found and (right.operation, right.name) != without:
+                found[right.name] |= {right.operation, "Describe"}
+    topics = {name: replace(info, operations=found[name]) for name, info in cluster().topics.items()}
+    kept = {name: info for name, info in topics.items() if name not in missing or not found[name]}
+    groups = {name: found[name] for name in (CONFIG.group, CONFIG.lease_group)}
+    return Cluster(3, kept, groups, "ann", "kafka:9092")
+
+
+@pytest.mark.parametrize("roles", [("joiner",), ("learner",), ("joiner", "learner")])
+def test_a_role_with_its_least_rights_lacks_nothing(roles: tuple[str, ...]) -> None:
+    """A joiner's user is not asked for what a learner needs, nor the other way round; also before topics are made."""
+    assert [*check_rights(allowed(*roles), CONFIG)] == []
+    assert [*check_rights(allowed(*roles, missing=OWN), CONFIG)] == []
+
+
+def test_nothing_is_said_of_rights_where_brokers_do_not_tell() -> None:
+    """Without an authorizer everything is allowed; old ones say nothing."""
+    everything = {name: replace(info, operations=ALL) for name, info in cluster().topics.items()}
+    groups = dict.fromkeys((CONFIG.group, CONFIG.lease_group), ALL)
+    assert [*check_rights(Cluster(3, everything, groups), CONFIG)] == []
+    assert [*check_rights(cluster(), CONFIG)] == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "role"),
+    [
+        (right.operation, right.name, role)
+        for role in ("joiner", "learner")
+        for right in rights_of(CONFIG, role)
+        if right.kind != TRANSACTIONAL_ID and not right.without
+    ],
+)
+def test_each_right_that_is_missing_is_told(operation: str, name: str, role: str) -> None:
+    """With who lacks it, and the command that gives it, which is that of `stream-learner rights`."""
+    found = [*check_rights(allowed("joiner", "learner", without=(operation, name)), CONFIG)]
+    assert role in [one.means.split()[1] for one in found]
+    kind = GROUP if name in (CONFIG.group, CONFIG.lease_group) else TOPIC
+    for one in found:
+        assert (one.severity, one.name) == ("stops", "rights")
+        assert f"ann lacks what a {one.means.split()[1]} needs: {operation} on {kind} {name}" in one.seen
+        assert one.change == commands([Right(operation, kind, name, "")], "User:ann", "kafka:9092")[0]
+
+
+def test_who_may_write_nothing_is_judged_as_a_joiner() -> None:
+    """Doctor reads what a joiner reads."""
+    (one,) = check_rights(allowed(), CONFIG)
+    needed = [right for right in rights_of(CONFIG, "joiner") if not right.without]
+    assert all(f"{right.operation} on {right.kind} {right.name}" in one.seen for right in needed)
 
 
 def test_copies_are_not_asked_of_one_broker() -> None:
