@@ -119,8 +119,8 @@ def _write(file: Path, text: str) -> None:
 
 
 def _print(report: Report, written: Path | None, *, fields: bool) -> None:
-    """The report for people: the topics, the sizing, the fields where asked for, the findings, the configuration, and
-    the verdict."""
+    """The report for people: topics, crosses, sizing, fields where asked for, findings, configuration, verdict."""
+    from stream_learner.operations.doctor.crosses import crosses_in_words
     from stream_learner.operations.doctor.times import span
 
     for topic in report.topics:
@@ -130,6 +130,8 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
         typer.echo(
             f"  times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps\n  {topic['keys']}"
         )
+    if report.crosses:
+        typer.echo(crosses_in_words(report.crosses))
     if report.sizing is not None:
         _print_sizing(report.sizing)
     if fields:
@@ -157,10 +159,10 @@ def _print_sizing(sizing: Mapping[str, Any]) -> None:
     from stream_learner.operations.doctor.sizing import DAY_S, amount
 
     a_s, peak = sizing["impressions_a_second"], sizing["peak"]
-    typer.echo(f"\nat {a_s:,.4g} impressions a second, {a_s * DAY_S:,.0f} a day, of {sizing['event_bytes']:.0f} bytes,")
+    typer.echo(f"\nwhat a model takes at {a_s:,.4g} impressions a second, {a_s * DAY_S:,.0f} a day, about:")
     typer.echo(
-        f"{sizing['features_an_example']:.1f} features each, {sizing['features_seen']:,} different ones in the sample "
-        f"and at most {sizing['new_features_a_day']:,} new ones a day, a model takes about:"
+        f"  bytes of an impression: {sizing['event_bytes']:.0f}; features: {sizing['features_an_example']:.1f}, different "
+        f"ones in the sample {sizing['features_seen']:,}, new ones a day at most {sizing['new_features_a_day']:,}"
     )
     shown = {"cores": lambda n: f"{n:.2f}" if n > 0.01 else "< 0.01", "bytes": amount, "partitions": "{:.0f}".format}
     cells = [["", "mean", f"{peak} x as much at the peak", "how it comes about"]]

@@ -13,6 +13,7 @@ from stream_learner.core.events.reference import PlainRow
 from stream_learner.operations.doctor.allowed import check_rights
 from stream_learner.operations.doctor.clicks import check_begin, check_share, check_unique, with_clicks_read
 from stream_learner.operations.doctor.cluster import Cluster, check_cluster, look_at
+from stream_learner.operations.doctor.crosses import Cross, crosses_of
 from stream_learner.operations.doctor.delays import (
     check_clocks,
     check_delays,
@@ -46,15 +47,16 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Report:
-    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. sizing: what a
-    model takes at the rate of the sample, None where the sample does not tell. configuration: the text of the first
-    one, where one was made; else None.
+    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. crosses: those
+    worth a try. sizing: what a model takes at the rate of the sample, None where the sample does not tell.
+    configuration: the text of the first one, where one was made; else None.
     """
 
     findings: list[Finding]
     topics: list[dict[str, Any]]
     fields: list[dict[str, Any]]
     delays: dict[str, float]
+    crosses: list[Cross]
     sizing: dict[str, Any] | None = None
     configuration: str | None = None
 
@@ -77,6 +79,7 @@ def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
     proposal = propose(configured, *sides)
     config = configured(proposal.overrides())
     report = examine(config, *sides, look_at(_settings(config), config))
+    proposal.add_crosses(report.crosses)
     return replace(report, configuration=proposal.text(config))
 
 
@@ -152,6 +155,7 @@ def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = 
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
         [asdict(field) for field in fields],
         {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
+        crosses_of(judged, pairs, features, plan, (leak.path for leak in found)),
         sizing_of(config, impressions, clocks[0], features_of(read["impressions"]), share, replication),
     )
 
