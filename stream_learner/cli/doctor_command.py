@@ -160,10 +160,9 @@ def _print_sizing(sizing: Mapping[str, Any]) -> None:
 
     a_s, peak = sizing["impressions_a_second"], sizing["peak"]
     typer.echo(f"\nwhat a model takes at {a_s:,.4g} impressions a second, {a_s * DAY_S:,.0f} a day, about:")
-    typer.echo(
-        f"  bytes of an impression {sizing['event_bytes']:.0f}, features {sizing['features_an_example']:.1f}, different "
-        f"ones in the sample {sizing['features_seen']:,}, new ones a day at most {sizing['new_features_a_day']:,}"
-    )
+    of_model = f"in the sample {sizing['features_seen']:,}, new ones a day at most {sizing['new_features_a_day']:,}"
+    of_one = f"bytes of an impression {sizing['event_bytes']:.0f}, features {sizing['features_an_example']:.1f}"
+    typer.echo(f"  {of_one}, different ones {of_model}")
     shown = {"cores": lambda n: f"{n:.2f}" if n > 0.01 else "< 0.01", "bytes": amount, "partitions": "{:.0f}".format}
     cells = [["", "mean", f"{peak} x as much at the peak", "how it comes about"]]
     for need in sizing["needs"]:
