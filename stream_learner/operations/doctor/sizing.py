@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from stream_learner.core.model.table.bounded import PROCESS_BYTES
 from stream_learner.operations.doctor.times import span
+from stream_learner.wording import count_of
 
 DAY_S = 86_400
 PEAK = 3
@@ -139,7 +140,8 @@ def dedupe_memory_bytes(traffic: Traffic) -> float:
 def stored(traffic: Traffic, prices: Prices) -> list[Product]:
     """Bytes in memory of a learner and a scorer, and on the disks of the brokers."""
     model, events = (traffic.model_features, "features"), (round(traffic.a_s * DAY_S), "a day")
-    copies, both = (traffic.replicas, "replicas"), (PAGES_AND_DELTAS, "for pages and deltas")
+    copies = traffic.replicas, "replica" if traffic.replicas == 1 else "replicas"
+    both = PAGES_AND_DELTAS, "for pages and deltas"
     example_bytes = prices.example_bytes * traffic.features / prices.features
     scorer_row = (SCORER_ROW_BYTES / SCORER_FULL, "bytes")
     of_inputs, of_log = (traffic.input_days, "days"), (traffic.log_days, "days")
@@ -165,7 +167,7 @@ def needs(traffic: Traffic, prices: Prices = Prices()) -> list[Need]:
     found = [*_cores(traffic, {"joiners: cores": join_ns, "learner: cores": prices.learn_ns * by_features})]
     if prices.brokers_ns is not None:
         ns = prices.brokers_ns * by_bytes * traffic.replicas / prices.copies
-        found += _cores(traffic, {"brokers: cores": ns}, f", {traffic.replicas} copies")
+        found += _cores(traffic, {"brokers: cores": ns}, f", {count_of(traffic.replicas, 'copy', 'copies')}")
     partitions = max(math.ceil(cores(join_ns, traffic.a_s) * PEAK / BUSY), 1)
     found.append(
         Need("partitions: at the least", "half a joiner's core for each at the peak", partitions, "partitions")
