@@ -37,10 +37,15 @@ class Cluster:
 
 
 def look_at(settings: KafkaSettings, config: Config) -> Cluster:
-    """Ask the brokers. Raises what `Admin.look` raises."""
-    admin = Admin(settings)
-    topics = admin.look([*_inputs(config), *(plan.name for plan in _own(config, 1))])
-    groups = {group: admin.group_operations(group) for group in (config.group, config.lease_group)}
+    """Ask the brokers. Raises what `Admin.look` raises.
+
+    Of groups only once one of the model's own topics exists or may not be described: a new cluster makes its topic of
+    groups when it is asked for the first one.
+    """
+    admin, own = Admin(settings), [plan.name for plan in _own(config, 1)]
+    topics = admin.look([*_inputs(config), *own])
+    asked = (config.group, config.lease_group) if topics.keys() & own else ()
+    groups = {group: admin.group_operations(group) for group in asked}
     return Cluster(admin.brokers, topics, groups, settings.principal, settings.bootstrap)
 
 
