@@ -53,24 +53,26 @@ def _rate_a_s(events: Sequence[Event], clock: Clock) -> float:
     return 1000 * (largest - least) / took_ms if took_ms > 0 else 0.0
 
 
-def traffic_of(
+def sizing_of(
     config: Config, side: Side, clock: Clock, features: Features | None, click_share: float, replication: int
-) -> Traffic | None:
-    """What a model of this configuration has to do at the rate of the sample; None where the sample does not tell.
+) -> dict[str, Any] | None:
+    """What a model of this configuration takes at the rate of the sample, as `--json` prints it; None where the sample
+    does not tell the rate or the features.
 
-    The features are those that were seen, and the most that a day brings. replication:
-    of the impressions, 0 if not known.
+    The model has the features that were seen, and the most that a day brings. replication: of the impressions, 0 if not
+    known.
     """
     a_s, events = rate_a_s(side, clock), side.some
     if features is None or not a_s:
         return None
     join, kept_ms = config.join, None if side.sample.retention is None else side.sample.retention.ms
     sizes = [len(event.record.key or b"") + len(event.record.value or b"") + RECORD_BYTES for event in events]
-    return Traffic(
+    new = round(features.new * a_s * DAY_S)
+    traffic = Traffic(
         a_s=a_s,
         event_bytes=sum(sizes) / len(sizes),
         features=features.of_example,
-        model_features=round(features.seen + features.new * a_s * DAY_S),
+        model_features=features.seen + new,
         click_share=click_share,
         window_s=join.window_ms / 1000,
         skew_s=join.skew_ms / 1000,
@@ -80,22 +82,13 @@ def traffic_of(
         log_days=config.topics.retention_ms / 1000 / DAY_S,
         replicas=config.topics.replication or replication or Traffic.replicas,
     )
-
-
-def sizing_of(
-    config: Config, side: Side, clock: Clock, features: Features | None, click_share: float, replication: int
-) -> dict[str, Any] | None:
-    """The rate, what an impression has, and what a model needs, as `--json` prints it; None as of `traffic_of`."""
-    traffic = traffic_of(config, side, clock, features, click_share, replication)
-    if traffic is None or features is None:
-        return None
     return {
-        "impressions_a_second": traffic.a_s,
+        "impressions_a_second": a_s,
         "event_bytes": traffic.event_bytes,
-        "click_share": traffic.click_share,
+        "click_share": click_share,
         "features_an_example": features.of_example,
         "features_seen": features.seen,
-        "new_features_a_day": round(features.new * traffic.a_s * DAY_S),
+        "new_features_a_day": new,
         "peak": PEAK,
         "needs": [one._asdict() for one in needs(traffic)],
     }
