@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import cost
 from benchmarks.bench_memory import resident_mib
+from benchmarks.cost import BILLION
 from benchmarks.rows import Row
 from stream_learner.adapters import machine as allocator
 from stream_learner.core.events.decoders import Clicks, Impressions
@@ -24,6 +25,7 @@ from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
 from stream_learner.core.model.table.bounded import MIB
 from stream_learner.core.parts import JOIN, compile_parts
+from stream_learner.operations.doctor.sizing import Traffic, click_memory_bytes, remembered_clicks
 
 WINDOWS_S = (60, 1_800, 21_600)
 BATCH = 2_000
@@ -42,7 +44,8 @@ def rows_of(window_s: int) -> list[Row]:
     command = [sys.executable, "-m", __name__, str(window_s)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
     found = json.loads(answer.splitlines()[-1])
-    reckoned = cost.click_memory_bytes(window_s, cost.rate_a_s()) / cost.remembered_clicks(window_s, cost.rate_a_s())
+    traffic = replace(BILLION, window_s=window_s)
+    reckoned = click_memory_bytes(traffic) / remembered_clicks(traffic)
     note = f"{found['clicks']:,} clicks remembered"
     return [
         {"name": f"{window_s}: clicks", "value": found["clicks"], "unit": "", "note": note},
@@ -51,22 +54,22 @@ def rows_of(window_s: int) -> list[Row]:
     ]
 
 
-def measured(window_s: int, a_s: float) -> dict[str, float]:
+def measured(traffic: Traffic) -> dict[str, float]:
     """How many clicks a join remembers at the end, and by how many bytes the memory of this process has grown."""
     allocator.keep_little()
     compile_parts([JOIN])
     spec = JoinSpec(
-        window_ms=window_s * 1000,
-        skew_ms=cost.SKEW_S * 1000,
+        window_ms=int(traffic.window_s * 1000),
+        skew_ms=int(traffic.skew_s * 1000),
         tick_ms=TICK_MS,
         dedupe_ms=0,
-        lateness_ms=cost.LATENESS_S * 1000,
+        lateness_ms=int(traffic.lateness_s * 1000),
         agree=1,
     )
     join, scratch, waiting = JoinState(spec, impression_start=0, click_start=0), ExampleScratch(), 0
-    step_ms = 1000 / (a_s * cost.CLICK_SHARE)
+    step_ms = 1000 / (traffic.a_s * traffic.click_share)
     before_mib = resident_mib()
-    for batch in range(int(SPANS * cost.remembered_clicks(window_s, a_s)) // BATCH):
+    for batch in range(int(SPANS * remembered_clicks(traffic)) // BATCH):
         numbers = np.arange(batch * BATCH, (batch + 1) * BATCH, dtype=np.int64)
         times = 10**12 + (numbers * step_ms).astype(np.int64)
         join.add_clicks(numbers, Clicks(np.zeros(BATCH, np.uint8), times, _ids(numbers), np.ones(BATCH)))
@@ -88,4 +91,4 @@ def _ids(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measured(int(sys.argv[1]), cost.rate_a_s())))
+    print(json.dumps(measured(replace(BILLION, window_s=int(sys.argv[1])))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from benchmarks.bench_instructions import NOT_COUNTED
 from benchmarks.bench_partitions import COPIED, NODES
 from benchmarks.bench_peers import BASE
 from benchmarks.counters import EVENTS
+from stream_learner.operations.doctor import sizing
+from stream_learner.operations.doctor.sizing import amount
 from stream_learner.traffic.benchmark import benchmark_impressions
 
 NEEDED = (
@@ -111,6 +114,21 @@ class Figures:
     def event_bytes(self) -> float:
         """Bytes of an impression, the mean of the benchmarks' traffic."""
         return float(np.diff(benchmark_impressions(1000)[1]).mean())
+
+    @property
+    def prices(self) -> sizing.Prices:
+        """What an impression takes."""
+        row_bytes = self.grown("bytes")
+        return sizing.Prices(
+            join_ns=self.join_ns,
+            learn_ns=self.learn_ns,
+            brokers_ns=self.brokers_ns,
+            row_bytes=row_bytes[max(keys for keys in row_bytes if keys <= cost.MODEL_FEATURES)],
+            example_bytes=cost.record_bytes(1000, self.record_bytes),
+            features=cost.FEATURES,
+            event_bytes=self.event_bytes,
+            copies=cost.REPLICAS,
+        )
 
     @property
     def rows_an_example(self) -> float:
@@ -297,16 +315,11 @@ def features(figures: Figures) -> str:
 
 
 def windows(figures: Figures) -> str:
-    a_s = cost.rate_a_s()
-    rows = [
-        [
-            name,
-            amount(cost.click_memory_bytes(window_s, a_s)),
-            amount(cost.dedupe_memory_bytes(a_s)),
-            amount(cost.waiting_bytes(window_s, a_s, figures.event_bytes)),
-        ]
-        for name, window_s in WINDOWS.items()
-    ]
+    rows = []
+    for name, window_s in WINDOWS.items():
+        traffic = replace(cost.BILLION, window_s=window_s, event_bytes=figures.event_bytes)
+        sizes = sizing.click_memory_bytes(traffic), sizing.dedupe_memory_bytes(traffic), cost.waiting_bytes(traffic)
+        rows.append([name, *map(amount, sizes)])
     return table(["window", "joiners: clicks", "joiners: ids of `dedupe`", "Kafka: impressions, one copy"], rows)
 
 
@@ -323,7 +336,7 @@ def windows_seen(figures: Figures) -> str:
 def partitions(figures: Figures) -> str:
     rows = []
     for count in PARTITIONS:
-        examples = cost.rate_a_s() / count
+        examples = cost.BILLION.a_s / count
         each = cost.record_bytes(examples, figures.record_bytes)
         rows.append([str(count), f"{examples:,.0f}", f"{each:.0f}", amount(each * cost.EVENTS_A_DAY)])
     return table(
@@ -365,7 +378,7 @@ def joiners(figures: Figures) -> str:
                 f"{1e6 / figures.learn_ns:,.0f} k",
                 f"{a_s / 1e3:,.0f} k",
                 who,
-                f"{a_s * cost.DAY_S / 1e9:,.1f}",
+                f"{a_s * sizing.DAY_S / 1e9:,.1f}",
             ]
         )
     return table(
@@ -401,26 +414,21 @@ def joiners_seen(figures: Figures) -> str:
 
 
 def billion(figures: Figures) -> str:
-    a_s = cost.rate_a_s()
+    prices, a_s = figures.prices, cost.BILLION.a_s
     rows = [
-        ["impressions a second", f"{cost.EVENTS_A_DAY:,} / {cost.DAY_S:,} s", f"{a_s:,.0f}", f"{a_s * cost.PEAK:,.0f}"]
+        [
+            "impressions a second",
+            f"{cost.EVENTS_A_DAY:,} / {sizing.DAY_S:,} s",
+            f"{a_s:,.0f}",
+            f"{a_s * sizing.PEAK:,.0f}",
+        ]
     ]
-    for role, ns in (("joiners", figures.join_ns), ("learner", figures.learn_ns)):
-        mean = cost.cores(ns, a_s)
-        rows.append([f"{role}: cores", f"{ns:,.0f} ns an impression", f"{mean:.3f}", f"{mean * cost.PEAK:.3f}"])
-    if (brokers_ns := figures.brokers_ns) is not None:
-        mean, how = cost.cores(brokers_ns, a_s), f"{brokers_ns:,.0f} ns an impression, {cost.REPLICAS} copies"
-        rows.append(["brokers: cores", how, f"{mean:.3f}", f"{mean * cost.PEAK:.3f}"])
-    memory = [cost.click_memory_bytes(1800, a) + cost.dedupe_memory_bytes(a) for a in (a_s, a_s * cost.PEAK)]
-    rows.append(["joiners: memory", "clicks and ids of a window of 30 min", *map(amount, memory)])
-    row_bytes = figures.grown("bytes")
-    largest = max(keys for keys in row_bytes if keys <= cost.MODEL_FEATURES)
-    log_bytes = cost.record_bytes(1000, figures.record_bytes)
-    for product in cost.stored(figures.event_bytes, log_bytes, row_bytes[largest]):
-        rows.append([product.what, product.how, amount(product.size), ""])
-    for product in cost.network(figures.event_bytes, log_bytes, figures.rows_an_example):
-        rows.append([product.what, product.how, amount(product.size), amount(product.size * cost.PEAK)])
-    return table(["what", "how it comes about", "mean", f"peak, {cost.PEAK} × the mean"], rows)
+    for need in sizing.needs(replace(cost.BILLION, event_bytes=prices.event_bytes), prices):
+        shown = {"cores": "{:.3f}".format, "bytes": amount, "partitions": "{:.0f}".format}[need.unit]
+        rows.append([need.what, need.how, shown(need.size), shown(need.size * sizing.PEAK) if need.grows else ""])
+    for product in cost.network(figures.event_bytes, prices.example_bytes, figures.rows_an_example):
+        rows.append([product.what, product.how, amount(product.size), amount(product.size * sizing.PEAK)])
+    return table(["what", "how it comes about", "mean", f"peak, {sizing.PEAK} × the mean"], rows)
 
 
 TABLES: dict[str, Callable[[Figures], str]] = {
@@ -446,14 +454,6 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
     """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def amount(size: float) -> str:
-    """A number of bytes with a unit, three digits that mean something."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size / 1e3:.3g} kB"
 
 
 def _number(text: str) -> float:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
-from stream_learner.cli.output import print_json
+from stream_learner.cli.output import aligned, print_json, print_table
 from stream_learner.errors import ConfigError, InputsUnfit
 from stream_learner.wording import count_of
 
@@ -41,13 +41,15 @@ def doctor(
         typer.Option(metavar="FILE", help="Write a first configuration there; a file that exists is left as it is."),
     ] = None,
     records: Annotated[int, typer.Option(min=100, max=1_000_000, help="Most records to read of each topic.")] = 20_000,
+    fields: Annotated[bool, typer.Option("--fields", help="Print what each field of the impressions holds.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at both topics, and say what does not fit: formats, ids, times, keys, delays, fields, retention.
+    """Look at both topics, and say what does not fit: formats, ids, times, keys, delays, fields, retention, replicas.
 
     It reads some of the newest records of each partition, writes nothing to Kafka, joins no group, and may run beside
-    the roles. Each finding has its evidence, what it means, and the line to change. The exit code is 67 where a finding
-    stands in the way of a right model, else 0. Without a configuration it makes a first one from what it sees:
+    the roles. Each finding has its evidence, what it means, and the line to change. What a model takes at this rate is
+    told, too: cores, memory, disk, partitions. The exit code is 67 where a finding stands in the way of a right model,
+    else 0. Without a configuration it makes a first one from what it sees:
 
     stream-learner doctor --impressions ads.impressions --clicks ads.clicks --write model.yaml
 
@@ -70,7 +72,7 @@ def doctor(
     if as_json:
         print_json(asdict(report))
     else:
-        _print(report, write)
+        _print(report, write, fields=fields)
     if report.in_the_way:
         names = ", ".join(name.replace("_", " ") for name in report.in_the_way)
         raise InputsUnfit(f"{count_of(len(report.in_the_way), 'finding')} in the way: {names}")
@@ -116,8 +118,9 @@ def _write(file: Path, text: str) -> None:
         raise ConfigError(f"cannot write {file}: {error.strerror}", action="Name a file that can be made.") from None
 
 
-def _print(report: Report, written: Path | None) -> None:
-    """The report for people: the topics, the findings, the configuration, and the verdict."""
+def _print(report: Report, written: Path | None, *, fields: bool) -> None:
+    """The report for people: topics, crosses, sizing, fields where asked for, findings, configuration, verdict."""
+    from stream_learner.operations.doctor.crosses import crosses_in_words
     from stream_learner.operations.doctor.times import span
 
     for topic in report.topics:
@@ -127,6 +130,13 @@ def _print(report: Report, written: Path | None) -> None:
         typer.echo(
             f"  times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps\n  {topic['keys']}"
         )
+    if report.crosses:
+        typer.echo(crosses_in_words(report.crosses))
+    if report.sizing is not None:
+        _print_sizing(report.sizing)
+    if fields:
+        typer.echo()
+        _print_fields(report)
     for finding in report.findings:
         typer.echo()
         typer.secho(f"{finding.severity}: {finding.name.replace('_', ' ')}", fg=COLOURS[finding.severity], bold=True)
@@ -142,3 +152,40 @@ def _print(report: Report, written: Path | None) -> None:
         typer.echo(f"{count_of(len(report.findings), 'finding')}, none in the way")
     if written is not None:
         typer.echo(f"next: stream-learner topics ensure -c {written}, then stream-learner run -c {written}")
+
+
+def _print_sizing(sizing: Mapping[str, Any]) -> None:
+    """What a model takes, with the amounts at the peak where they grow with the rate."""
+    from stream_learner.operations.doctor.sizing import DAY_S, amount
+
+    a_s, peak = sizing["impressions_a_second"], sizing["peak"]
+    typer.echo(f"\nwhat a model takes at {a_s:,.4g} impressions a second, {a_s * DAY_S:,.0f} a day, about:")
+    of_model = f"in the sample {sizing['features_seen']:,}, new ones a day at most {sizing['new_features_a_day']:,}"
+    of_one = f"bytes of an impression {sizing['event_bytes']:.0f}, features {sizing['features_an_example']:.1f}"
+    typer.echo(f"  {of_one}, different ones {of_model}")
+    shown = {"cores": lambda n: f"{n:.2f}" if n > 0.01 else "< 0.01", "bytes": amount, "partitions": "{:.0f}".format}
+    cells = [["", "mean", f"{peak} x as much at the peak", "how it comes about"]]
+    for need in sizing["needs"]:
+        text = shown[need["unit"]]
+        largest = text(need["size"] * peak) if need["grows"] else ""
+        cells.append([f"  {need['what']}", text(need["size"]), largest, need["how"]])
+    for line in aligned(cells):
+        typer.echo(line)
+
+
+def _print_fields(report: Report) -> None:
+    """A line for each field of the impressions."""
+    from stream_learner.operations.doctor.findings import percent, shown
+
+    lines = [
+        {
+            "field": one["path"],
+            "kind": one["kind"],
+            "of_events": percent(one["share"]),
+            "distinct": f"{one['distinct']:,}",
+            **{name: one[name] for name in ("least", "median", "largest")},
+            "such_as": shown(one["example"]),
+        }
+        for one in report.fields
+    ]
+    print_table(lines, title=f"fields of {report.topics[0]['topic']}")

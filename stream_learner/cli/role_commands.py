@@ -245,7 +245,8 @@ def topics_ensure(
     has more than is asked for, such as a longer retention or more replicas, is shown and left as it is, also with
     --apply. Where something is left to do, the exit code is 25.
     """
-    from stream_learner.operations.topics import ensure_topics, retention_warnings
+    from stream_learner.operations.doctor.retention import retention_warnings
+    from stream_learner.operations.topics import ensure_topics
 
     loaded = load_for_command(config, overrides)
     rows = ensure_topics(loaded, partitions=partitions, apply=apply, dry_run=dry_run)

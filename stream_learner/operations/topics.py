@@ -7,14 +7,11 @@ what never hurts, such as retention: that is reported, and neither a failure nor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from stream_learner.adapters.kafka import Admin, Difference, KafkaSettings, Retention, TopicInfo, TopicPlan
+from stream_learner.adapters.kafka import Admin, Difference, KafkaSettings, TopicInfo, TopicPlan
 from stream_learner.config import Config
-from stream_learner.errors import NotAuthorised, PartitionCountsDiffer, TopicMissing
-from stream_learner.operations.doctor.findings import Finding
-from stream_learner.operations.doctor.retention import too_short
+from stream_learner.errors import PartitionCountsDiffer, TopicMissing
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Limit of a record in the model's own topics; `join.record_bytes` and pages stay well below it."""
@@ -64,6 +61,12 @@ def control_plan(config: Config) -> TopicPlan:
     return TopicPlan(config.control_topic, 1, config.topics.replication, configs)
 
 
+def as_shared(plan: TopicPlan) -> TopicPlan:
+    """How a control topic that exists should be. It may be another model's, with other replicas: it need only be
+    compacted, and have one partition."""
+    return TopicPlan(plan.name, plan.partitions, configs={"cleanup.policy": "compact"})
+
+
 def input_plans(config: Config, partitions: int) -> list[TopicPlan]:
     """Input topics as this program makes them. They refuse timestamps that are far ahead."""
     guard = {"message.timestamp.after.max.ms": str(TIMESTAMP_AFTER_MS)}
@@ -90,23 +93,9 @@ def ensure_topics(
     return [_row(difference) for difference in differences]
 
 
-def retention_warnings(config: Config) -> list[str]:
-    """What is to be said of topics that keep less than roles read again. One that may not be asked for is left out."""
-    admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
-    found: list[Finding] = []
-    for topic, needed_ms in config.must_keep_ms().items():
-        with suppress(NotAuthorised):
-            for info in admin.describe([topic], with_configs=True).values():
-                found += too_short("retention", topic, Retention.of(info.configs), needed_ms)
-    return [f"{one.seen}: {one.means}; change {one.change}" for one in found]
-
-
 def _ensure_control(admin: Admin, plan: TopicPlan, *, create: bool, change: bool) -> list[Difference]:
-    """Make the control topic, or check it. One that exists may be another model's, with other replicas: it need only be
-    compacted, and have one partition."""
-    if admin.describe([plan.name]):
-        plan = TopicPlan(plan.name, plan.partitions, configs={"cleanup.policy": "compact"})
-    return admin.ensure([plan], create=create, change=change)
+    """Make the control topic, or check it."""
+    return admin.ensure([as_shared(plan) if admin.describe([plan.name]) else plan], create=create, change=change)
 
 
 def _input_partitions(config: Config, found: Mapping[str, TopicInfo], asked: int | None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from stream_learner.config import load_config
 from stream_learner.core.join.click_memory import CLICK_BYTES
 from stream_learner.core.machine.id_table import ENTRY_BYTES, IdTable, find_entry, put_entry
 from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.operations.doctor import sizing
 
 BY_SIZE = {100: 262.0, 1000: 187.0, 10_000: 124.0}
 
@@ -19,13 +22,14 @@ BY_SIZE = {100: 262.0, 1000: 187.0, 10_000: 124.0}
 def test_its_constants_are_those_of_the_program() -> None:
     """Bytes of a click, of an entry, the defaults of the join, what is kept of the log."""
     config = load_config("configs/minimal.yaml", environ={})
-    assert (cost.CLICK_BYTES, cost.ID_ENTRY_BYTES) == (CLICK_BYTES, ENTRY_BYTES)
-    assert config.join.skew_ms == cost.SKEW_S * 1000
-    assert config.join.lateness_ms == cost.LATENESS_S * 1000
-    assert config.join.dedupe_ms == cost.DEDUPE_S * 1000
-    assert config.topics.retention_ms == cost.LOG_DAYS * cost.DAY_S * 1000
+    assert (sizing.CLICK_BYTES, sizing.ID_ENTRY_BYTES) == (CLICK_BYTES, ENTRY_BYTES)
+    assert config.join.window_ms == cost.BILLION.window_s * 1000
+    assert config.join.skew_ms == cost.BILLION.skew_s * 1000
+    assert config.join.lateness_ms == cost.BILLION.lateness_s * 1000
+    assert config.join.dedupe_ms == cost.BILLION.dedupe_s * 1000
+    assert config.topics.retention_ms == cost.BILLION.log_days * sizing.DAY_S * 1000
     assert load_config("configs/production.yaml", environ={}).topics.replication == cost.REPLICAS
-    assert 16 + 8 * len(FtrlProximal.columns) == cost.CHECKPOINT_ROW_BYTES
+    assert 16 + 8 * len(FtrlProximal.columns) == sizing.CHECKPOINT_ROW_BYTES
 
 
 @pytest.mark.parametrize("live", [40_000, 66_000])
@@ -39,7 +43,7 @@ def test_an_id_table_takes_no_more_than_is_said(live: int) -> None:
         while not put_entry(table.header, find_entry(table.header, key), key, number):
             table.grow(key, floor)
         if number in (live, 2 * live, 4 * live - 1):
-            assert table.nbytes <= cost.ids_bytes(min(number + 1, live)) * 1.1
+            assert table.nbytes <= sizing.ids_bytes(min(number + 1, live)) * 1.1
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6))
@@ -58,9 +62,10 @@ def test_measured_sizes_are_given_back(examples: float, bytes_each: float) -> No
 @pytest.mark.parametrize("window_s", [1, 60, 3600])
 def test_clicks_that_may_still_count_are_counted_one_by_one(window_s: int) -> None:
     """A click is remembered for the window, the skew and the lateness."""
-    a_s = 500
-    remembered = sum(1 for second in range(100_000) if second < window_s + 5 + 600) * a_s * 0.02
-    assert cost.click_memory_bytes(window_s, a_s) == pytest.approx(remembered * (32 + 16 * 5))
+    remembered = sum(1 for second in range(100_000) if second < window_s + 5 + 600) * 500 * 0.02
+    assert sizing.click_memory_bytes(replace(cost.BILLION, a_s=500, window_s=window_s)) == pytest.approx(
+        remembered * (32 + 16 * 5)
+    )
 
 
 def test_the_rest_is_what_the_parts_leave() -> None:
@@ -80,14 +85,14 @@ def test_the_learner_limits_many_joiners() -> None:
 def test_clicks_in_memory_take_no_more_than_is_said() -> None:
     """A join that has as many as the arithmetic says holds them in at most its bytes."""
     clicks, measured, most = [row["value"] for row in rows_of(60)]
-    assert clicks == pytest.approx(cost.remembered_clicks(60, cost.rate_a_s()), rel=0.03)
-    assert cost.CLICK_BYTES + cost.ID_ENTRY_BYTES < measured <= most * 1.1
+    assert clicks == pytest.approx(sizing.remembered_clicks(replace(cost.BILLION, window_s=60)), rel=0.03)
+    assert sizing.CLICK_BYTES + sizing.ID_ENTRY_BYTES < measured <= most * 1.1
     assert most == pytest.approx(112)
 
 
 def test_the_network_carries_an_event_to_brokers_copies_and_a_reader() -> None:
     """Four ways with three copies."""
     impressions, log, weights = cost.network(600, 200, 8.0)
-    assert impressions.size == pytest.approx(cost.rate_a_s() * 600 * 4, rel=1e-3)
-    assert log.size == pytest.approx(cost.rate_a_s() * 200 * 4, rel=1e-3)
-    assert weights.size == pytest.approx(cost.rate_a_s() * 8 * 12, rel=1e-3)
+    assert impressions.size == pytest.approx(cost.BILLION.a_s * 600 * 4, rel=1e-3)
+    assert log.size == pytest.approx(cost.BILLION.a_s * 200 * 4, rel=1e-3)
+    assert weights.size == pytest.approx(cost.BILLION.a_s * 8 * 12, rel=1e-3)

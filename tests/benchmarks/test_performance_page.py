@@ -18,6 +18,7 @@ from benchmarks.peers.programs import PROGRAMS
 from benchmarks.performance import PAGE, README, TABLE, page_with, read, taken_in
 from benchmarks.performance_readme import readme_with
 from benchmarks.performance_tables import NEEDED, TABLES, Figures, table
+from stream_learner.operations.doctor.sizing import Prices
 
 TEXT = PAGE.read_text(encoding="utf-8")
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -220,6 +221,12 @@ def test_the_cost_of_a_billion_is_the_product_that_it_shows() -> None:
     for _, how, whole, peak in products:
         assert size(whole) == pytest.approx(math.prod(number(factor) for factor in how.split("×")), rel=0.01)
         assert not peak or size(peak) == pytest.approx(3 * size(whole), rel=0.02)
+
+
+def test_doctor_reckons_with_the_figures_of_the_page() -> None:
+    """To the last digit that the page shows."""
+    prices = Figures(read()).prices
+    assert {name: round(of) for name, of in vars(prices).items() if of is not None} == vars(Prices())
 
 
 def test_cores_are_time_by_rate() -> None:

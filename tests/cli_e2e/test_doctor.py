@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def names(kafka: str, topics: MakeTopic) -> tuple[str, str]:
 
 def look(kafka: str, names: tuple[str, str], *options: str | Path) -> tuple[str, ...]:
     """The command line without a configuration."""
-    given = ("doctor", "--impressions", names[0], "--clicks", names[1], "--bootstrap", kafka, *options)
+    model = f"model=m{names[0][-12:]}"
+    given = ("doctor", "--impressions", names[0], "--clicks", names[1], "--bootstrap", kafka, "--set", model, *options)
     return tuple(map(str, given))
 
 
@@ -37,7 +39,7 @@ def test_the_first_configuration_is_checked_and_learned_with(
 ) -> None:
     """As it was written: nothing is found with it, the topics are made, and `run` learns all events and publishes."""
     file, model = tmp_path / "model.yaml", f"m{names[0][-12:]}"
-    made = answer_of(*look(kafka, names, "--write", file, "--set", f"model={model}"))
+    made = answer_of(*look(kafka, names, "--write", file))
     assert (made.code, made.err) == (0, "")
     assert str(file) in made.out and file.read_text(encoding="utf-8") in made.out
     config = load_config(file, environ={})
@@ -45,11 +47,13 @@ def test_the_first_configuration_is_checked_and_learned_with(
     assert (config.input.impressions.id, config.input.clicks.id) == ("imp.id", "ref.impression_id")
     assert [spec.time_unit for spec in config.event_specs()] == ["iso", "s"]
     assert config.join.window_ms == 15_000 and config.features.categorical == ["imp.slot", "device.w", "ad.id"]
-    checked, looked, ensured = answers_of(
-        ("config", "check", "-c", file), ("doctor", "-c", file), ("topics", "ensure", "-c", file)
-    )
+    checked, ensured = answers_of(("config", "check", "-c", file), ("topics", "ensure", "-c", file))
+    looked = answer_of("doctor", "-c", file, "--fields")
     assert (checked.code, checked.out, checked.err) == (0, "ok\n", "")
     assert (looked.code, looked.err) == (0, "") and "nothing found" in looked.out
+    assert re.search(r"\ndevice\.w +whole number +100 % +3 +360 +768 +1440 +\d+\n", looked.out)
+    assert re.search(r"\nwhat a model takes at [45]\.?\d* impressions a second", looked.out)
+    assert re.search(r"\n  joiners: cores +< 0\.01 +< 0\.01 +1,699 ns an impression\n", looked.out)
     assert ensured.code == 0
     port = free_port()
     settings = (f"telemetry.http_port={port}", f"learner.state_dir={tmp_path / 'state'}", "telemetry.log_format=json")
@@ -88,6 +92,9 @@ def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str])
     assert finding["change"] == "input.clicks.id: ref.impression_id"
     assert all(finding[part] in text.out for part in ("seen", "means", "change"))
     assert [topic["topic"] for topic in parsed.json["topics"]] == [*names]
+    assert parsed.json["crosses"] == [] and "brokers: training log" in {
+        one["what"] for one in parsed.json["sizing"]["needs"]
+    }
     assert "id: event" in parsed.json["configuration"]
     by_value = ("--set", "features.categorical=[imp.slot, ad.id]", "--set", "features.key_rule=2")
     warned = answer_of(*look(kafka, names, *by_value))

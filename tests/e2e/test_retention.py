@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from stream_learner.operations.topics import retention_warnings
+from stream_learner.operations.doctor.retention import retention_warnings
 from tests.e2e.conftest import MakeSite
 from tests.e2e.site import Site, running, wait_until
 from tests.e2e.test_bad_input import set_topic

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from stream_learner.adapters.kafka import TopicPlan
+from stream_learner.adapters.kafka import KafkaSettings, TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.cli import app
 from stream_learner.config import Config, load_config
@@ -25,7 +25,9 @@ from stream_learner.core.gate.decisions import Decision
 from stream_learner.core.gate.gate import Gate, Predict, Verdict
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.errors import ConfigError, NotAuthorised
-from stream_learner.operations.rights import ROLES, Right, commands, rights_of
+from stream_learner.operations.doctor.allowed import check_rights
+from stream_learner.operations.doctor.cluster import look_at
+from stream_learner.operations.rights import ROLES, TRANSACTIONAL_ID, Right, commands, rights_of
 from stream_learner.operations.topics import control_plan, ensure_topics
 from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.control.topic import ControlTopic
@@ -93,15 +95,27 @@ def assert_names(error: NotAuthorised, user: str, right: Right) -> None:
 
 @pytest.mark.parametrize("role", ["joiner", "learner"])
 def test_a_role_stops_without_any_one_of_its_rights(role: str, site: Site, roles: Roles, secured: Secured) -> None:
-    """The error names the user, the right and the resource."""
+    """The error names the user, the right and the resource. `doctor` says so before, as far as brokers tell it, and
+    finds nothing where all are there.
+    """
     if role == "learner":
         with running(site.joiner()):
             wait_until(site.closed, "every partition closed")
     rights = rights_of(site.config, role)
+    allow_role(secured, site.config, role)
+    assert lacking(roles.config(role)) == []
     for right in rights:
         if not right.without:
             with without(secured, right, rights, role):
                 assert_names(failure_of(getattr(roles, role)(), NotAuthorised), role, right)
+                told = [f"{role} lacks what a {role} needs: {right.operation} on {right.kind} {right.name}"]
+                assert lacking(roles.config(role)) == (told if right.kind != TRANSACTIONAL_ID else [])
+
+
+def lacking(config: Config) -> list[str]:
+    """What `doctor` finds of rights."""
+    settings = KafkaSettings(config.kafka_options(), group="doctor")
+    return [one.seen for one in check_rights(look_at(settings, config), config)]
 
 
 def test_the_rule_of_a_log_is_found_by_a_roles_own_rights(make_site: MakeSite, secured: Secured) -> None:

@@ -85,7 +85,7 @@ keeps what the callback said, and `instead_of` puts it in the place of the vague
 Read `settings.py` and `faults.py` first, then the file of the object that you need.
 """
 
-from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan
+from stream_learner.adapters.kafka.admin import NO_TOPIC_ID, Admin, Difference, TopicInfo, TopicPlan, differences
 from stream_learner.adapters.kafka.appender import Appender, Delivery
 from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, Moments, OffsetQueries, TopicAndPartition
 from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked, ToCommit
@@ -145,5 +145,6 @@ __all__ = [
     "TopicWatch",
     "TransactionalPublisher",
     "Wake",
+    "differences",
     "holder_of",
 ]

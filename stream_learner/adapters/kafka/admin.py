@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartitionInfo, Uuid
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -28,7 +29,7 @@ from stream_learner.adapters.kafka.clients import PendingAnswers, answered, new_
 from stream_learner.adapters.kafka.ends import OffsetQueries
 from stream_learner.adapters.kafka.faults import MISSING, Operation, Reports, fault, kafka_error
 from stream_learner.adapters.kafka.settings import KafkaSettings
-from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
+from stream_learner.errors import BrokerUnreachable, NotAuthorised, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.wording import count_of
 
 REQUEST_TIMEOUT_S = 15.0
@@ -51,13 +52,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as it is. `id` changes when the topic is deleted and made again; zeros if the brokers give none."""
+    """A topic as it is. `id` changes when the topic is deleted and made again; zeros if the brokers give none.
+
+    replication: replicas of the partition that has the fewest. in_sync: of each partition how many replicas are in
+    sync, 0 without a leader. operations: what the client may do with it, in the words of `kafka-acls.sh`; None where
+    that was not asked or the brokers do not say.
+    """
 
     name: str
     id: bytes
     partitions: int
     replication: int
     configs: Mapping[str, str] = field(default_factory=dict)
+    in_sync: tuple[int, ...] = ()
+    operations: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,28 @@ class Admin:
         if not with_configs:
             return known
         configs = self._configs(list(known))
-        return {n: TopicInfo(n, i.id, i.partitions, i.replication, configs[n]) for n, i in known.items()}
+        return {name: replace(info, configs=configs[name]) for name, info in known.items()}
+
+    def look(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """The topics that exist, each with its settings and the operations that are allowed.
+
+        What may not be asked for raises nothing: settings are empty then, and a topic that may not be described has no
+        partitions and no operations, whether it exists or not. The mock cluster tells of neither.
+        """
+        names = sorted(set(topics))
+        if self.is_mock():
+            return self._describe_mock(names)
+        found = {}
+        for name, answer in self.ask(names, with_operations=True).items():
+            try:
+                info = self.described(name, answer)
+            except NotAuthorised:
+                info = TopicInfo(name, NO_TOPIC_ID, 0, 0, operations=frozenset())
+            if info is not None:
+                found[name] = info
+                with suppress(NotAuthorised):
+                    found[name] = replace(info, configs=self._configs([name])[name])
+        return found
 
     def require(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """Describe topics as `describe` does. Raises TopicMissing, with their names, if some do not exist."""
@@ -153,10 +182,15 @@ class Admin:
             self._mock = self._cluster_id().startswith(MOCK_CLUSTER)
         return self._mock
 
+    @property
+    def brokers(self) -> int:
+        """How many brokers the cluster has now."""
+        self.is_mock()
+        return self._brokers
+
     def files_of(self, clients: int) -> int:
         """How many files these clients open, each connected to every broker that the first request has found."""
-        self.is_mock()
-        return clients * (CLIENT_FILES + BROKER_FILES * self._brokers)
+        return clients * (CLIENT_FILES + BROKER_FILES * self.brokers)
 
     def _cluster_id(self) -> str:
         """Ask until a broker answers or the time is up. Refused credentials are raised at once.
@@ -191,13 +225,27 @@ class Admin:
             raise self._fault(error, self._operation("list topics")) from error
         return {n: TopicInfo(n, NO_TOPIC_ID, len(known[n].partitions), 1) for n in names if n in known}
 
-    def ask(self, names: list[str]) -> PendingAnswers[str, TopicDescription]:
+    def group_operations(self, group: str) -> frozenset[str] | None:
+        """The operations that are allowed on a consumer group, as of a topic. None where the brokers do not say, as of
+        a group that does not exist."""
+        if self.is_mock():
+            return None
+        options = {"include_authorized_operations": True, "request_timeout": self._timeout_s}
+        answers = self._begin(lambda admin: admin.describe_consumer_groups([group], **options))
+        try:
+            return _operations(answered(answers[group], self._timeout_s).authorized_operations)
+        except KafkaException as error:
+            refused = isinstance(self._fault(error, self._operation("describe a group")), NotAuthorised)
+            return frozenset() if refused else None
+
+    def ask(self, names: list[str], *, with_operations: bool = False) -> PendingAnswers[str, TopicDescription]:
         """Ask for descriptions without waiting; `described` takes the answers. Not on the mock cluster."""
         if self._settings.credentials_version() != self._credentials:
             with suppress(RetryLater):  # then the client that is there goes on
                 self._connect()
         self._admin.poll(0)
-        return self._begin(lambda admin: admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
+        options = {"include_authorized_operations": with_operations, "request_timeout": self._timeout_s}
+        return self._begin(lambda admin: admin.describe_topics(TopicCollection(names), **options))
 
     def _begin(self, ask: Callable[[AdminClient], Any]) -> PendingAnswers[Any, Any]:
         return PendingAnswers(self._admin, ask)
@@ -211,8 +259,11 @@ class Admin:
             if reported is not None and reported.code() in MISSING:
                 return None
             raise self._fault(error, self._operation("describe", name, "Describe")) from error
-        replication = len(found.partitions[0].replicas) if found.partitions else 0
-        return TopicInfo(name, _id_bytes(found.topic_id), len(found.partitions), replication)
+        replication = min((len(one.replicas) for one in found.partitions), default=0)
+        in_sync = tuple(len(one.isr) if _has_leader(one) else 0 for one in found.partitions)
+        allowed = _operations(found.authorized_operations)
+        topic_id = _id_bytes(found.topic_id)
+        return TopicInfo(name, topic_id, len(found.partitions), replication, in_sync=in_sync, operations=allowed)
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -273,29 +324,19 @@ class Admin:
                     partitions = answered(answer, self._timeout_s).partitions
                 except KafkaException:
                     continue
-                if partitions and all(p.leader is not None and p.leader.id >= 0 for p in partitions):
+                if partitions and all(map(_has_leader, partitions)):
                     names.discard(name)
             if names and time.monotonic() > deadline_s:
                 raise RetryLater(f"made, but not ready: {', '.join(sorted(names))}")
             time.sleep(0.02 if names else 0.0)
 
     def _compare(self, plan: TopicPlan, found: TopicInfo, change: bool) -> list[Difference]:
-        counts = {"partitions": (plan.partitions, found.partitions)}
-        if plan.replication is not None and not self.is_mock():
-            counts["replication"] = plan.replication, found.replication
-        differences = [
-            _difference(plan, setting, str(planned), str(there), note=_FIXED[setting])
-            for setting, (planned, there) in counts.items()
-            if planned != there
-        ]
-        if self.is_mock():
-            return differences
-        settings = {n: found.configs.get(n, "unknown") for n, v in plan.configs.items() if found.configs.get(n) != v}
-        others = [_difference(plan, name, plan.configs[name], there) for name, there in settings.items()]
-        changed = {one.setting: one.planned for one in others if not one.enough} if change else {}
+        differs = differences(plan, found)
+        settings = {one.setting: one.planned for one in differs if one.setting in plan.configs and not one.enough}
+        changed = settings if change else {}
         if changed:
             self._set_configs(plan.name, changed)
-        return differences + [replace(one, done=one.setting in changed) for one in others]
+        return [replace(one, done=one.setting in changed) for one in differs]
 
     def _set_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         entries = [
@@ -321,9 +362,27 @@ class Admin:
         return self._settings.operation(what, topic, right=right)
 
 
-def _difference(plan: TopicPlan, setting: str, planned: str, found: str, *, note: str = "") -> Difference:
+def differences(plan: TopicPlan, found: TopicInfo) -> list[Difference]:
+    """In what a topic that exists differs from its plan; without what the brokers do not tell."""
+    planned = {"partitions": str(plan.partitions)}
+    there = {"partitions": str(found.partitions)}
+    if plan.replication is not None and found.in_sync:
+        planned["replication"], there["replication"] = str(plan.replication), str(found.replication)
+    if found.configs:
+        planned |= plan.configs
+        there |= {name: found.configs.get(name, "unknown") for name in plan.configs}
+    return [
+        _difference(plan, setting, asked, there[setting])
+        for setting, asked in planned.items()
+        if asked != there[setting]
+    ]
+
+
+def _difference(plan: TopicPlan, setting: str, planned: str, found: str) -> Difference:
     enough = setting in plan.at_least and _is_more(setting, found, planned)
-    return Difference(plan.name, setting, planned, found, note=MORE if enough else note, enough=enough)
+    return Difference(
+        plan.name, setting, planned, found, note=MORE if enough else _FIXED.get(setting, ""), enough=enough
+    )
 
 
 def _is_more(setting: str, found: str, planned: str) -> bool:
@@ -341,6 +400,15 @@ def _missing(plan: TopicPlan, created: bool) -> Difference:
     return Difference(
         plan.name, "topic", f"{count_of(plan.partitions, 'partition')}", "missing", created, "made" if created else ""
     )
+
+
+def _has_leader(partition: TopicPartitionInfo) -> bool:
+    return partition.leader is not None and partition.leader.id >= 0
+
+
+def _operations(allowed: Iterable[Enum] | None) -> frozenset[str] | None:
+    """Operations in the words of `kafka-acls.sh`, such as DescribeConfigs."""
+    return None if allowed is None else frozenset(one.name.title().replace("_", "") for one in allowed)
 
 
 def _id_bytes(topic_id: Uuid | None) -> bytes:

@@ -13,7 +13,12 @@ configured wrongly is told once, and keys and delays are judged by the ids that 
 | `keys`      | do an impression and its click lie in partitions of one number; key fields, partitioners       |
 | `delays`    | how long clicks take, and what window covers them; clocks; disorder                            |
 | `fields`    | what each field holds; numbers without a scale, ids, times and labels among the features       |
+| `cluster`   | replicas and settings of these topics, and of the model's own                                  |
+| `allowed`   | may this identity do what joiner and learner need                                              |
 | `retention` | do the topics keep what a joiner needs                                                         |
+| `crosses`   | which pairs of fields say more than the sum of both                                            |
+| `traffic`   | how fast events come, and what an impression has                                                |
+| `sizing`    | what a model takes at that rate                                                                |
 | `proposal`  | a first configuration                                                                          |
 
 A sample proves little about what is rare, and a share of it is an estimate. So a finding needs `ENOUGH` records, and a

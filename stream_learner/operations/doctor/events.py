@@ -16,7 +16,7 @@ import orjson
 from stream_learner.core.events.decoders import AsJson
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason, Refused
-from stream_learner.core.events.reference import beyond_float64, parse_event, read_event, walk
+from stream_learner.core.events.reference import PlainRow, beyond_float64, parse_event, read_event, walk
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, Severity, percent
 from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.wording import count_of
@@ -215,16 +215,24 @@ def severity_of(share: float, max_bad_share: float) -> Severity:
     return "stops" if share > max_bad_share else "warns"
 
 
-def check_usable(side: Side, plan: Plan, max_bad_share: float, told: set[Reason]) -> Iterable[Finding]:
-    """Events that the joiner would refuse for a reason that no other check has `told`."""
-    events = side.some
+def read_some(side: Side, plan: Plan) -> tuple[list[PlainRow], Counter[Reason]]:
+    """What the joiner reads of some events, and how many it refuses for each reason."""
+    rows: list[PlainRow] = []
     reasons: Counter[Reason] = Counter()
-    for event in events:
+    for event in side.some:
         most_bytes = plan.max_event_bytes + len(event.text) - len(event.record.value or b"")  # the record's bytes count
         try:
-            read_event(plan, parse_event(event.text, most_bytes), event.record.time_ms)
+            rows.append(read_event(plan, parse_event(event.text, most_bytes), event.record.time_ms))
         except Refused as refused:
             reasons[refused.reason] += 1
+    return rows, reasons
+
+
+def check_usable(
+    side: Side, reasons: Mapping[Reason, int], max_bad_share: float, told: set[Reason]
+) -> Iterable[Finding]:
+    """Events that the joiner would refuse for a reason that no other check has `told`. reasons: as of `read_some`."""
+    events = side.some
     for reason, count in reasons.items():
         if reason not in told and count > WORTH_A_WORD * len(events) and len(events) >= ENOUGH:
             share, name = count / len(events), f"{side.name}_{reason.name.lower()}"

@@ -12,6 +12,7 @@ import yaml
 from stream_learner.config import Config
 from stream_learner.config.kafka import is_secret
 from stream_learner.config.values import MINUTE_MS, SECOND_MS, format_duration_ms
+from stream_learner.operations.doctor.crosses import Cross, crosses_in_words
 from stream_learner.operations.doctor.delays import ROUND_MS, in_words, rounded_up
 from stream_learner.operations.doctor.events import can_be_named
 from stream_learner.operations.doctor.fields import Field
@@ -80,6 +81,10 @@ class Proposal:
         self.settings |= {"features.exclude": exclude} if exclude else {}
         self.settings |= {"features.categorical": categorical} if categorical else {}
         self.notes.append("features: ids and times are left out; whole numbers of few values are categories")
+
+    def add_crosses(self, crosses: Sequence[Cross]) -> None:
+        """As a note only: whether they are worth their weights shows in `evaluate`, or beside a model without them."""
+        self.notes += [crosses_in_words(crosses)] if crosses else []
 
     def text(self, config: Config) -> str:
         """The file: every setting of `config` that is not left at its default. Values of secrets are left out."""

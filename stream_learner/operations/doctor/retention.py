@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 
-from stream_learner.adapters.kafka import Retention
+from stream_learner.adapters.kafka import Admin, KafkaSettings, Retention
+from stream_learner.config import Config
 from stream_learner.config.values import ABSENCE_MS, DAY_MS
+from stream_learner.errors import NotAuthorised
 from stream_learner.operations.doctor.events import Side
 from stream_learner.operations.doctor.findings import ENOUGH, Finding
 from stream_learner.operations.doctor.times import span
@@ -26,6 +29,17 @@ def check_retention(side: Side, needed_ms: int) -> Iterable[Finding]:
     change = "the right DescribeConfigs on the topic (`stream-learner rights`)"
     seen = f"the settings of {topic} may not be asked for"
     yield Finding("tells", f"{side.name}_retention_unknown", seen, means, change)
+
+
+def retention_warnings(config: Config) -> list[str]:
+    """What is to be said of topics that keep less than roles read again. One that may not be asked for is left out."""
+    admin = Admin(KafkaSettings(config.kafka_options(), group=config.group))
+    found: list[Finding] = []
+    for topic, needed_ms in config.must_keep_ms().items():
+        with suppress(NotAuthorised):
+            for info in admin.describe([topic], with_configs=True).values():
+                found += too_short("retention", topic, Retention.of(info.configs), needed_ms)
+    return [f"{one.seen}: {one.means}; change {one.change}" for one in found]
 
 
 def too_short(

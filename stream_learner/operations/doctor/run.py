@@ -9,7 +9,11 @@ from typing import Any
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.reference import PlainRow
+from stream_learner.operations.doctor.allowed import check_rights
 from stream_learner.operations.doctor.clicks import check_begin, check_share, check_unique, with_clicks_read
+from stream_learner.operations.doctor.cluster import Cluster, check_cluster, look_at
+from stream_learner.operations.doctor.crosses import Cross, crosses_of
 from stream_learner.operations.doctor.delays import (
     check_clocks,
     check_delays,
@@ -19,7 +23,7 @@ from stream_learner.operations.doctor.delays import (
     delays_ms,
     disorder_ms,
 )
-from stream_learner.operations.doctor.events import Side, check_forms, check_usable, side_of
+from stream_learner.operations.doctor.events import Side, check_forms, check_usable, read_some, side_of
 from stream_learner.operations.doctor.fields import check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
 from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches
@@ -28,7 +32,9 @@ from stream_learner.operations.doctor.leaks import leaks
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
+from stream_learner.operations.doctor.sizing import Traffic
 from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields
+from stream_learner.operations.doctor.traffic import features_of, sizing_of
 from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
 
@@ -41,14 +47,17 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Report:
-    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. configuration: the
-    text of the first one, where one was made; else None.
+    """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. crosses: those
+    worth a try. sizing: what a model takes at the rate of the sample, None where the sample does not tell.
+    configuration: the text of the first one, where one was made; else None.
     """
 
     findings: list[Finding]
     topics: list[dict[str, Any]]
     fields: list[dict[str, Any]]
     delays: dict[str, float]
+    crosses: list[Cross]
+    sizing: dict[str, Any] | None = None
     configuration: str | None = None
 
     @property
@@ -61,7 +70,7 @@ def doctor(config: Config, limits: Limits, show: Show) -> Report:
     """Look at the topics of a configuration. Raises what `read_samples` raises, and ConfigError or SchemaNotKnown if it
     cannot have their schemas.
     """
-    return examine(with_key_rule(config), *_sides(config, limits, show))
+    return examine(with_key_rule(config), *_sides(config, limits, show), look_at(_settings(config), config))
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
@@ -69,20 +78,25 @@ def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
     sides = _sides(configured(()), limits, show)
     proposal = propose(configured, *sides)
     config = configured(proposal.overrides())
-    return replace(examine(config, *sides), configuration=proposal.text(config))
+    report = examine(config, *sides, look_at(_settings(config), config))
+    proposal.add_crosses(report.crosses)
+    return replace(report, configuration=proposal.text(config))
+
+
+def _settings(config: Config) -> KafkaSettings:
+    return KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
 
 
 def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
-    settings = KafkaSettings(config.kafka_options(), group=f"{config.model}.doctor")
     forms, topics = EventForms(config), (config.input.impressions.topic, config.input.clicks.topic)
     readers = forms.impressions_as_json(config.feature_spec()), forms.clicks_as_json()
-    impressions, clicks = read_samples(settings, *topics, limits, show)
+    impressions, clicks = read_samples(_settings(config), *topics, limits, show)
     show("looking at what was read")
     return side_of("impressions", impressions, readers[0]), side_of("clicks", clicks, readers[1])
 
 
-def examine(config: Config, impressions: Side, clicks: Side) -> Report:
-    """Judge two samples by a configuration."""
+def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = Cluster()) -> Report:  # noqa: B008 -- it is frozen
+    """Judge two samples, and what the brokers tell, by a configuration."""
     sides = impressions, clicks
     specs, spec, most_bad = config.event_specs(), config.join_spec(), config.join.max_bad_share
     of_forms = [[*check_forms(side, most_bad)] for side in sides]
@@ -120,16 +134,29 @@ def examine(config: Config, impressions: Side, clicks: Side) -> Report:
     findings += check_names(fields, config.feature_spec(), features)
     found = leaks(judged, pairs, {*no_features})
     findings += check_fields(features, plan, times[0], found, config.learner.optimizer.name)
+    read: dict[str, list[PlainRow]] = {}
     for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
         told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
-        findings += check_usable(side, of_side, most_bad, told)
+        rows, reasons = read_some(side, of_side)
+        findings += check_usable(side, reasons, most_bad, told)
+        read[side.name] = rows
         findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
+    by_id = [
+        side.sample.topic
+        for side, of, path in zip(sides, keys, (ids.impressions, ids.clicks), strict=True)
+        if of.field == path
+    ]
+    findings += [*check_cluster(cluster, config, by_id), *check_rights(cluster, config)]
+    share = len({id(pair.impression) for pair in pairs}) / len(judged) if judged else Traffic.click_share
+    replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
     return Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
         [asdict(field) for field in fields],
         {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
+        crosses_of(judged, pairs, features, plan, (leak.path for leak in found)),
+        sizing_of(config, impressions, clocks[0], features_of(read["impressions"]), share, replication),
     )
 
 

@@ -37,6 +37,8 @@ def test_three_nodes_replicate(cluster: Broker) -> None:
     info = wait_for(lambda: described(admin, "replicated"), "the nodes have heard of the topic")
     assert (info.replication, info.configs["min.insync.replicas"]) == (3, "2")
     assert append(settings, "replicated", 1, [b"x", b"y"]) == [0, 1]
+    wait_for(lambda: admin.look(["replicated"])["replicated"].in_sync == (3, 3), "all replicas are in sync")
+    assert admin.brokers == 3
 
 
 def described(admin: Admin, topic: str) -> TopicInfo | None:

@@ -48,6 +48,10 @@ def test_describe_gives_ids_counts_and_settings(admin: Admin, topics: MakeTopic)
     assert found[topic].replication == 1
     assert len(found[topic].id) == 16
     assert found[topic].id != NO_TOPIC_ID
+    assert (found[topic].in_sync, found[topic].operations) == ((1, 1, 1), None)
+    (looked,) = admin.look([topic, "no-such-topic"]).values()
+    assert looked.configs["cleanup.policy"] == "compact" and admin.brokers >= 1
+    assert looked.operations is not None and looked.operations >= {"Read", "Write", "DescribeConfigs", "Delete"}
     assert found[topic].configs == {}
     configs = admin.describe([topic], with_configs=True)[topic].configs
     assert configs["cleanup.policy"] == "compact"

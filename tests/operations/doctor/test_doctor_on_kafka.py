@@ -133,6 +133,12 @@ MISTAKES: dict[str, tuple[Site, str, str, tuple[str, ...]]] = {
         "retention.ms:",
         ("10 min", "46 min"),
     ),
+    "topics that keep the last event of each key": (
+        SITE.with_impressions(key=by_user, configs={"cleanup.policy": "compact"}).with_clicks(key=by_user),
+        "compacted",
+        "cleanup.policy of impressions",
+        ("has cleanup.policy compact", "a user's earlier impressions"),
+    ),
     "a number without a scale": (
         SITE.with_settings('features.categorical=["imp.slot", "ad.id"]', "features.key_rule=2"),
         "number_without_scale",
@@ -252,7 +258,8 @@ def look(kafka: str, topics: MakeTopic, site: Site) -> Report:
     now_ms = int(time.time() * 1000)
     replayed = max(site.impressions.delay_ms, site.clicks.delay_ms)
     produce(kafka, (names[0], names[1]), site, now_ms - replayed if replayed == MONTH_MS else now_ms)
-    config = configuration(site, bootstrap=kafka, impressions=names[0], clicks=names[1])
+    own = site.with_settings(f'model="of-{names[0]}"', f'topics.control="control-of-{names[0]}"')
+    config = configuration(own, bootstrap=kafka, impressions=names[0], clicks=names[1])
     return doctor(config, Limits(), lambda text: None)
 
 

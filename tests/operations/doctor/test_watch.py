@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
 from stream_learner.config import Config
 from stream_learner.core.gate.first_version import Unearned
 from stream_learner.errors import NotAuthorised
+from stream_learner.operations.doctor import watch
 from stream_learner.operations.doctor.findings import Finding, Severity
+from stream_learner.operations.doctor.run import Report
 from stream_learner.operations.doctor.watch import AGAIN_S, NOT_YET, TopicsLook
 from tests.operations.doctor.site import Site, configuration
 from tests.waiting import wait_until
@@ -77,3 +81,10 @@ def test_a_look_that_fails_holds_nothing(fails: Exception) -> None:
         assert looks.ask() is None
         looks.ask(earned=True)
     assert [event["event"] for event in logged] == ["topics_not_looked_at"]
+
+
+def test_rights_that_are_missing_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The joiner may be another user. What else is found counts."""
+    found = [finding("stops"), replace(finding("stops"), name="rights"), finding("tells")]
+    monkeypatch.setattr(watch, "doctor", lambda config, limits, show: Report(found, [], [], {}, []))
+    assert watch._found(configuration(Site())) == found[:1]
