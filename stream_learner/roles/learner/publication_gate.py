@@ -128,9 +128,7 @@ class ModelPublicationGate:
             self._first.note(summary["examples"], Sums.of(summary))
             found = self._first.missing(summary, learner.table.count, ends=ends)
             if self._look is not None and self._first.asks:
-                seen = self._look(
-                    earned=found is None
-                )  # it names the cause, where a figure says that something is wrong
+                seen = self._look(earned=found is None)  # it names the cause of what a figure shows
                 found = seen if found is None or (seen is not None and seen.is_wrong) else found
         else:
             found = self._first.lost()

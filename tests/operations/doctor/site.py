@@ -177,7 +177,7 @@ def configuration(site: Site) -> Config:
 
 
 def samples(site: Site, end_ms: int = EPOCH_MS, seed: int = 1) -> tuple[TopicSample, TopicSample]:
-    """Both topics as if all of them had been read, placed by CRC32."""
+    """Both topics as if all of them had been read: each event once, placed by CRC32."""
     found = []
     for name, topic, events in zip(
         ("impressions", "clicks"), (site.impressions, site.clicks), happened(end_ms, seed), strict=True
