@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -72,11 +72,6 @@ def other_site(one: Happened) -> dict[str, Any]:
     return changed(click(one), site="sport", ref={"impression_id": f"s{one.id}"})
 
 
-def sometimes_null(one: Happened) -> dict[str, Any] | None:
-    """A quarter of the impressions are deleted."""
-    return None if one.number % 4 == 0 else impression(one)
-
-
 def avro(one: Happened) -> bytes:
     """What a serializer of a schema registry writes."""
     return b"\0\0\0\0\x2a" + json.dumps(click(one)).encode()[::-1]
@@ -95,6 +90,7 @@ NO_EVENTS: dict[str, bytes | None] = {
     "marked": '{"p": 1}'.encode("utf-8-sig"),
 }
 """Each is one record in twenty of the topic that has them."""
+KINDS = " ".join(f"impressions_{kind}" for kind in NO_EVENTS)
 
 
 def no_events(one: Happened) -> dict[str, Any] | bytes | None:
@@ -105,254 +101,176 @@ def no_events(one: Happened) -> dict[str, Any] | bytes | None:
 CLICKED = {one.number for one in sites.happened(0)[1]}
 
 
-class Finds(NamedTuple):
-    """What `doctor` finds at a site: names with spaces between, the line to change, and words of what it says."""
-
-    site: Site
-    names: str
-    change: str
-    words: str
+def lacking(words: Iterable[str], text: str) -> list[str]:
+    """Those of the words that a text lacks."""
+    return [word for word in words if word not in text]
 
 
-def lacking(words: str, text: str) -> list[str]:
-    """Those of the words, with | between, that a text lacks."""
-    return [word for word in words.split(" | ") if word not in text]
-
-
-MISTAKES: dict[str, Finds] = {
-    "the click's id is another field": Finds(
+MISTAKES: dict[str, tuple[Site, str]] = {
+    "the click's id is another field": (
         SITE.with_settings('input.clicks.id="event"'),
-        "id_fields",
-        "input.clicks.id: ref.impression_id",
-        "0 of | `event` | `ref.impression_id`",
+        "id_fields | input.clicks.id: ref.impression_id | 0 of | `event` | `ref.impression_id`",
     ),
-    "the path of the id is not there": Finds(
+    "the path of the id is not there": (
         SITE.with_settings('input.impressions.id="id"'),
-        "impressions_id",
-        "input.impressions.id: imp.id",
-        "0 of 600 | `imp.id`",
+        "impressions_id | input.impressions.id: imp.id | 0 of 600 | `imp.id`",
     ),
-    "keys of another field": Finds(
+    "keys of another field": (
         SITE.with_impressions(key=by_user),
-        "keys_differ",
-        "the same key in both",
-        "`user.id` | `ref.impression_id` | CRC32",
+        "keys_differ | the same key in both | `user.id` | `ref.impression_id` | CRC32",
     ),
-    "no keys": Finds(SITE.with_clicks(key=lambda one: None), "no_keys", "the producer of clicks", "100 %"),
-    "murmur2 against CRC32": Finds(
+    "no keys": (SITE.with_clicks(key=lambda one: None), "no_keys | the producer of clicks | 100 %"),
+    "murmur2 against CRC32": (
         SITE.with_impressions(partitioner="murmur2_random"),
-        "partitioners_differ",
-        "partitioner=murmur2_random",
-        "murmur2 (Java's default) | CRC32 (librdkafka's default)",
+        "partitioners_differ | partitioner=murmur2_random | murmur2 (Java's default) | CRC32 (librdkafka's default)",
     ),
-    "partition counts differ": Finds(
-        SITE.with_clicks(partitions=3), "partition_counts", "copy one input", "4 partitions | 3"
-    ),
-    "seconds read as milliseconds": Finds(
+    "partition counts differ": (SITE.with_clicks(partitions=3), "partition_counts | copy one input | 4 partitions | 3"),
+    "seconds read as milliseconds": (
         SITE.with_settings('input.impressions.time_unit="iso"', 'input.clicks.time_unit="ms"'),
-        "clicks_time_unit",
-        "input.clicks.time_unit: s",
-        "1970-01-21 | read as s it is 20",
+        "clicks_time_unit | input.clicks.time_unit: s | 1970-01-21 | read as s it is 20",
     ),
-    "text with the unit ms": Finds(
+    "text with the unit ms": (
         SITE.with_settings('input.impressions.time_unit="ms"'),
-        "impressions_time_unit",
-        "input.impressions.time_unit: iso",
-        "no time",
+        "impressions_time_unit | input.impressions.time_unit: iso | no time",
     ),
-    "milliseconds read as seconds": Finds(
+    "milliseconds read as seconds": (
         clicked(at=lambda one: one.time_ms).with_settings(
             'input.impressions.time_unit="iso"', 'input.clicks.time_unit="s"'
         ),
-        "clicks_time_unit",
-        "input.clicks.time_unit: ms",
-        "no time | read as ms it is 20",
+        "clicks_time_unit | input.clicks.time_unit: ms | no time | read as ms it is 20",
     ),
-    "local time without a zone": Finds(
-        shown(ts=lambda one: iso(one.time_ms + 2 * HOUR_MS)[:-1]), "impressions_time_ahead", "zone", "100 % | 120 min"
+    "local time without a zone": (
+        shown(ts=lambda one: iso(one.time_ms + 2 * HOUR_MS)[:-1]),
+        "impressions_time_ahead | zone | 100 % | 120 min",
     ),
-    "ids of different types": Finds(
+    "ids of different types": (
         shown(imp=lambda one: {"id": 10**9 + one.number, "slot": 1}).with_clicks(
             write=lambda one: changed(click(one), ref={"impression_id": float(10**9 + one.number)})
         ),
-        "clicks_id",
-        "write the id as text",
-        "neither text nor whole numbers | .0",
+        "clicks_id | write the id as text | neither text nor whole numbers | .0",
     ),
-    "ids in other letters": Finds(
+    "ids in other letters": (
         clicked(ref=lambda one: {"impression_id": one.id.lower()}),
-        "id_forms",
-        "write the id as the other does",
-        "upper and lower case",
+        "id_forms | write the id as the other does | upper and lower case",
     ),
-    "ids without their dashes": Finds(
+    "ids without their dashes": (
         clicked(ref=lambda one: {"impression_id": one.id.replace("-", "")}),
-        "id_forms",
-        "write the id as the other does",
-        "dashes",
+        "id_forms | write the id as the other does | dashes",
     ),
-    "nulls": Finds(SITE.with_impressions(write=sometimes_null), "impressions_null", "join.max_bad_share", "25 %"),
-    "a schema registry's frame": Finds(
+    "a schema registry's frame": (
         SITE.with_clicks(write=avro),
-        "clicks_framed",
-        "input.clicks.format: avro (or protobuf), and registry.url",
-        "schema id 42 | 100 %",
+        "clicks_framed | input.clicks.format: avro (or protobuf), and registry.url | schema id 42 | 100 %",
     ),
-    "clicks of another site": Finds(
-        SITE.with_clicks(write=other_site), "matches", "input.clicks.topic", "`site` 'sport'"
-    ),
-    "retention too short": Finds(
+    "clicks of another site": (SITE.with_clicks(write=other_site), "matches | input.clicks.topic | `site` 'sport'"),
+    "retention too short": (
         SITE.with_impressions(configs={"retention.ms": "600000"}),
-        "impressions_retention",
-        "retention.ms:",
-        "10 min | 46 min",
+        "impressions_retention | retention.ms: | 10 min | 46 min",
     ),
-    "a number without a scale": Finds(
+    "a number without a scale": (
         SITE.with_settings('features.categorical=["imp.slot", "ad.id"]', "features.key_rule=2"),
-        "number_without_scale",
-        "features.categorical: [device.w]",
-        "`device.w` | 1440",
+        "number_without_scale | features.categorical: [device.w] | `device.w` | 1440",
     ),
-    "the window is shorter than delays": Finds(
-        SITE.with_settings('join.window="2s"', 'join.skew="1s"'), "window", "join.window: ", "covers | 95 %"
+    "the window is shorter than delays": (
+        SITE.with_settings('join.window="2s"', 'join.skew="1s"'),
+        "window | join.window:  | covers | 95 %",
     ),
-    "clocks of the producers disagree": Finds(
-        clicked(at=lambda one: one.time_ms / 1000 - 60), "clocks_differ", "join.skew", "before their impression"
+    "clocks of the producers disagree": (
+        clicked(at=lambda one: one.time_ms / 1000 - 60),
+        "clocks_differ | join.skew | before their impression",
     ),
-    "a clock three hours behind": Finds(
+    "a clock three hours behind": (
         shown(ts=lambda one: iso(one.time_ms - 3 * HOUR_MS)),
-        "clocks_differ",
-        "the clock or the zone of the producer of impressions",
-        "`ts` of impressions | lies 3 h before its record's timestamp | lies 50 ms before | 100 % of them",
+        "clocks_differ | the zone of the producer of impressions | lies 3 h before its record | lies 50 ms before",
     ),
-    "seconds and milliseconds in one topic": Finds(
+    "seconds and milliseconds in one topic": (
         clicked(at=lambda one: one.time_ms / (1000 if one.number % 10 < 3 else 1)).with_settings(
             'input.clicks.time_unit="ms"'
         ),
-        "clicks_time_units",
-        "input.clicks.time_unit: auto",
-        "in several units | in s, such as 17 | in ms, such as 17",
+        "clicks_time_units | input.clicks.time_unit: auto | in several units | in s, such as 17 | in ms, such as 17",
     ),
-    "partitions that the producer names": Finds(
+    "partitions that the producer names": (
         SITE.with_clicks(partition=lambda one: one.number % 4),
-        "partitions_chosen",
-        "which names partitions itself or has a partitioner of its own",
-        "no known partitioner | by no known partitioner of the key or a field",
+        "partitions_chosen | which names partitions itself | by no known partitioner of the key or a field",
     ),
-    "partitions by another field than the key": Finds(
+    "partitions by another field than the key": (
         SITE.with_clicks(partition=lambda one: zlib.crc32(by_user(one)) % 4),
-        "partitioners_differ",
-        "partitioner",
-        "placed CRC32 (librdkafka's default) of `user.id`",
+        "partitioners_differ | partitioner | placed CRC32 (librdkafka's default) of `user.id`",
     ),
-    "a third of the ids is null": Finds(
+    "a third of the ids is null": (
         clicked(ref=lambda one: {"impression_id": one.id if one.number % 3 else None}),
-        "clicks_id",
-        "the producer: an id in every event; or join.max_bad_share above 3",
-        "`ref.impression_id`",
+        "clicks_id | the producer: an id in every event; or join.max_bad_share above 3 | `ref.impression_id`",
     ),
-    "a third of the times is null": Finds(
+    "a third of the times is null": (
         clicked(at=lambda one: one.time_ms / 1000 if one.number % 3 else None),
-        "clicks_time_missing",
-        "input.clicks.time: null",
-        "have a `at`",
+        "clicks_time_missing | input.clicks.time: null | have a `at`",
     ),
-    "times of records, not of events": Finds(
+    "times of records, not of events": (
         SITE.with_impressions(delay_ms=MONTH_MS).with_settings("input.impressions.time=null"),
-        "impressions_record_time",
-        "input.impressions.time: ts",
-        "`ts` | 30 d",
+        "impressions_record_time | input.impressions.time: ts | `ts` | 30 d",
     ),
-    "a request's id among the features": Finds(
+    "a request's id among the features": (
         shown(bid=lambda one: {"req": f"r{one.number}"}),
-        "unique_field",
-        "features.exclude: [bid.req]",
-        "`bid.req` | 600 distinct",
+        "unique_field | features.exclude: [bid.req] | `bid.req` | 600 distinct",
     ),
-    "a label among the features": Finds(
-        shown(outcome=lambda one: one.number in CLICKED), "label_leaks", "features.exclude: [outcome]", "`outcome`"
+    "a label among the features": (
+        shown(outcome=lambda one: one.number in CLICKED),
+        "label_leaks | features.exclude: [outcome] | `outcome`",
     ),
-    "ten kinds of records that are no events": Finds(
+    "ten kinds of records that are no events": (
         SITE.with_impressions(write=no_events),
-        " ".join(f"impressions_{kind}" for kind in NO_EVENTS),
-        "compression.type: zstd of the Kafka client",
-        "5 % of 600 records | schema id 9 | NaN and Infinity are no JSON | a byte order mark",
+        f"{KINDS} | compression.type: zstd of the Kafka client | 5 % of 600 | schema id 9 | NaN and Infinity are no JSON",
     ),
-    "microseconds read as milliseconds": Finds(
+    "microseconds read as milliseconds": (
         clicked(at=lambda one: one.time_ms * 1_000).with_settings('input.clicks.time_unit="ms"'),
-        "clicks_time_unit",
-        "input.clicks.time_unit: us",
-        "read as us it is 20",
+        "clicks_time_unit | input.clicks.time_unit: us | read as us it is 20",
     ),
-    "nanoseconds": Finds(
+    "nanoseconds": (
         clicked(at=lambda one: one.time_ms * 10**6),
-        "clicks_time_unreadable",
-        "input.clicks.time: another field, or null",
-        "there is no unit for nanoseconds",
+        "clicks_time_unreadable | input.clicks.time: another field, or null | there is no unit for nanoseconds",
     ),
-    "the path of the time is not there": Finds(
+    "the path of the time is not there": (
         SITE.with_settings('input.clicks.time="when"'),
-        "clicks_time_missing",
-        "input.clicks.time: at, with input.clicks.time_unit: s",
-        "0 of | have a `when`",
+        "clicks_time_missing | input.clicks.time: at, with input.clicks.time_unit: s | 0 of | have a `when`",
     ),
-    "a time that is not read, and none configured": Finds(
+    "a time that is not read, and none configured": (
         shown(ts=lambda one: f"24/Nov/2026:{one.time_ms // 1000 % 86_400}:{one.number}").with_settings(
             "input.impressions.time=null", 'features.exclude=["ts"]'
         ),
-        "impressions_time_unread",
-        "the producer: ISO 8601 or milliseconds",
-        "`ts` | neither ISO 8601 nor a number",
+        "impressions_time_unread | the producer: ISO 8601 or milliseconds | `ts` | neither ISO 8601 nor a number",
     ),
-    "impressions that come late": Finds(
+    "impressions that come late": (
         shown(ts=lambda one: iso(one.time_ms - (HOUR_MS // 4 if one.number % 20 == 0 else 0))),
-        "disorder",
-        "join.lateness: 15m",
-        "",
+        "disorder | join.lateness: 15m",
     ),
-    "each event is sent twice": Finds(
+    "each event is sent twice": (
         SITE.with_impressions(times=lambda one: 2),
-        "id_not_unique",
-        "or the producer sends events twice",
-        "comes 2 times",
+        "id_not_unique | or the producer sends events twice | comes 2 times",
     ),
-    "clicks collected later than impressions": Finds(
+    "clicks collected later than impressions": (
         SITE.with_clicks(times=lambda one: int(one.number > IMPRESSIONS // 2)),
-        "clicks_begin_late",
-        "join.start: 20",
-        "were before them",
+        "clicks_begin_late | join.start: 20 | were before them",
     ),
-    "clicks that are views": Finds(
+    "clicks that are views": (
         SITE.with_impressions(times=lambda one: int(one.number in CLICKED)),
-        "mostly_clicked",
-        "input.clicks.topic",
-        "views or the impressions themselves",
+        "mostly_clicked | input.clicks.topic | views or the impressions themselves",
     ),
-    "an empty topic": Finds(
-        SITE.with_clicks(times=lambda one: 0), "clicks_empty", "input.clicks.topic", "holds no record"
-    ),
-    "every field is left out": Finds(
+    "an empty topic": (SITE.with_clicks(times=lambda one: 0), "clicks_empty | input.clicks.topic | holds no record"),
+    "every field is left out": (
         SITE.with_settings(
             'features.exclude=["imp", "ts", "device", "price", "user", "site", "ad"]', "features.categorical=[]"
         ),
-        "no_features",
-        "features.include and features.exclude",
-        "`device.os`",
+        "no_features | features.include and features.exclude | `device.os`",
     ),
-    "a field's name is misspelt": Finds(
+    "a field's name is misspelt": (
         SITE.with_settings('features.categorical=["imp.slott", "ad.id", "device.w"]'),
-        "field_missing",
-        "features.categorical: imp.slot",
-        "`imp.slott`",
+        "field_missing | features.categorical: imp.slot | `imp.slott`",
     ),
-    "a field that is to be left out is misspelt": Finds(
+    "a field that is to be left out is misspelt": (
         SITE.with_settings('features.exclude=["device.oss"]'),
-        "field_missing",
-        "features.exclude: device.os",
-        "`device.oss`",
+        "field_missing | features.exclude: device.os | `device.oss`",
     ),
 }
-
+"""A site; the findings of `doctor`, the line to change, and words of what it says, with | between."""
 PLACED = {"murmur2_random": "murmur2", "consistent_random": "CRC32", "fnv1a_random": "FNV-1a"}
 """The words for each partitioner of librdkafka."""
 HEALTHY: dict[str, Site] = {
@@ -495,8 +413,8 @@ def looked_at(day: Day, site: Site) -> Ended:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_told_with_its_cause_and_no_other_is(mistake: str, day: Day) -> None:
     """By `doctor`: the finding's name, its evidence, and the line to change; the exit code says whether it stops."""
-    site, names, change, words = MISTAKES[mistake]
-    looked = looked_at(day, site)
+    site, said = MISTAKES[mistake]
+    looked, (names, change, *words) = looked_at(day, site), said.split(" | ")
     found = looked.json["findings"]
     assert sorted(one["name"] for one in found) == sorted(names.split()), found
     assert {one["severity"] for one in found} <= {"stops", "warns"}
@@ -617,7 +535,7 @@ def test_a_command_tells_what_is_wrong(mistake: str, day: Day) -> None:
     ask, error, words = COMMANDS[mistake]
     ended = ask(day)
     assert ended.code == (0 if error is None else error.exit_code), ended
-    assert lacking(words, ended.err) == [], ended.err
+    assert lacking(words.split(" | "), ended.err) == [], ended.err
 
 
 def test_a_request_that_fits_is_no_word(day: Day) -> None:
@@ -661,7 +579,7 @@ def test_a_role_stops_and_says_what_is_wrong(mistake: str, day: Day) -> None:
     model = day.published
     changes = json.loads(json.dumps(changes).replace("{folder}", str(day.folder)).replace("{file}", str(model.file)))
     stopped = failure_of(role(model.changed(**changes), Metrics(model.config.model)), error, TOLD_S)
-    assert lacking(words, str(stopped)) == [], stopped
+    assert lacking(words.split(" | "), str(stopped)) == [], stopped
 
 
 SILENT: dict[str, tuple[str, str]] = {
