@@ -218,7 +218,7 @@ MISTAKES: dict[str, tuple[Site, str]] = {
     ),
     "ten kinds of records that are no events": (
         SITE.with_impressions(write=no_events),
-        f"{KINDS} | compression.type: zstd of the Kafka client | 5 % of 600 | schema id 9 | NaN and Infinity are no JSON",
+        f"{KINDS} | compression.type: zstd of the Kafka client | 5 % of 600 | schema id 9 | NaN and Infinity are",
     ),
     "microseconds read as milliseconds": (
         clicked(at=lambda one: one.time_ms * 1_000).with_settings('input.clicks.time_unit="ms"'),
