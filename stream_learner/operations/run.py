@@ -59,7 +59,7 @@ def run(config: Config, *, wait: bool = True) -> None:
 
 def join(config: Config, *, leave: bool = False, wait: bool = True) -> None:
     """Run a joiner until a signal. leave: whether it gives its partitions away when it stops. wait: see `run`."""
-    _serve(config, {"joiner": partial(_joiner, leave=leave)}, wait)
+    _serve(config, {"joiner": partial(_joiner, leave=leave, looks=True)}, wait)
 
 
 def learn(config: Config, *, standby: bool = False, wait: bool = True) -> None:
@@ -67,10 +67,13 @@ def learn(config: Config, *, standby: bool = False, wait: bool = True) -> None:
     _serve(config, {"learner": partial(_learner, standby=standby)}, wait)
 
 
-def _joiner(*, leave: bool = False) -> MakeRole:
+def _joiner(*, leave: bool = False, looks: bool = False) -> MakeRole:
+    """looks: whether it looks at its topics; beside a learner that does, it need not."""
+    from stream_learner.operations.doctor.watch import FIRST_S, TopicsLook
     from stream_learner.roles.joiner.role import JoinerRole
 
-    return partial(JoinerRole, leave=leave)
+    look = partial(TopicsLook, role="joiner", for_s=FIRST_S) if looks else None
+    return partial(JoinerRole, leave=leave, look=look)
 
 
 def _learner(*, standby: bool = False) -> MakeRole:

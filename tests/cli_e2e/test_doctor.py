@@ -102,13 +102,6 @@ def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str])
     assert "warns: number without scale" in warned.out and "1 finding, none in the way" in warned.out
 
 
-def test_a_missing_topic_is_named(kafka: str, names: tuple[str, str]) -> None:
-    """As by every command."""
-    missing = answer_of(*look(kafka, (names[0], f"{names[1]}-none")))
-    assert missing.code == errors.TopicMissing.exit_code
-    assert f"{names[1]}-none" in missing.error["message"]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -49,6 +49,7 @@ def test_a_configuration_that_cannot_work_is_refused_before_a_broker_is_asked(ma
             broker.accept()
     fine = answer_of("config", "check", "-c", file)
     assert (fine.code, fine.out) == (0, "ok\n")
+    assert not (file.parent / "state").exists()
     for ended in refused:
         assert ended.code == errors.ConfigError.exit_code
         assert "did you mean join.window?" in ended.err
@@ -112,14 +113,6 @@ def test_topics_of_somebody_else_are_not_touched(foreign: World) -> None:
     assert "not ready after 1 s" in score.error["message"]
     assert f"topic {c.snapshots_topic}, partition 0, offset 0" in score.error["message"]
     assert empty.code == errors.NotFound.exit_code
-
-
-def test_a_state_directory_that_cannot_be_used_is_refused(learned: Learned) -> None:
-    """With what the system says of it: here it would be inside of a file."""
-    unusable = learned.world.file / "state"
-    ended = run("learn", "-c", learned.world.file, *set_of(learner__state_dir=unusable, learner__copies="false"))
-    assert ended.code == errors.StateUnusable.exit_code
-    assert f"{unusable} cannot be used" in ended.error["message"]
 
 
 @pytest.mark.thorough

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_learner import Scorer, errors
-from stream_learner.core.control.gate_state import GateState, HeldPublication
 from stream_learner.core.events.reasons import Reason
-from stream_learner.roles.control.topic import ControlTopic
 from stream_learner.traffic import TrafficModel
 from tests.cli_e2e.commands import answer_of, answers_of, started
 from tests.cli_e2e.conftest import Learned, MakeWorld
@@ -92,30 +90,6 @@ def test_a_file_that_is_not_there_is_named(learned: Learned) -> None:
     ended = answer_of("score", "-c", learned.world.file, "nowhere.jsonl")
     assert ended.code == errors.ConfigError.exit_code
     assert "nowhere.jsonl" in ended.error["message"]
-
-
-def test_fields_that_the_model_does_not_know_are_told(learned: Learned, events: list[bytes], tmp_path: Path) -> None:
-    """Once at the end, with the name that was meant; events as the model knows them are no word."""
-    file = tmp_path / "events.jsonl"
-    file.write_bytes(events[0].replace(b'"site":', b'"Site":') + b"\n" + events[1] + b"\n")
-    (told,) = [one for one in answer_of("score", "-c", learned.world.file, file).events if "fields" in one]
-    assert (told["event"], told["fields"]) == ("request_fields_unknown", ["Site: did you mean site?"])
-    file.write_bytes(b"\n".join(events[:20]))
-    assert [one for one in answer_of("score", "-c", learned.world.file, file).events if "fields" in one] == []
-
-
-def test_a_model_that_has_published_nothing_says_why_soon(make_world: MakeWorld) -> None:
-    """In the words of its learner, long before the time to wait is over."""
-    world = make_world()
-    assert answer_of("topics", "ensure", "-c", world.file, "--partitions", "2").code == 0
-    withheld = HeldPublication(7, "examples", "it has learned 12 of 1,000 examples")
-    config = world.config
-    state = GateState(config.model, config.examples_topic, "hold", None, (), "learner@pod", 1, publication=withheld)
-    ControlTopic(world.settings, config.control_topic).write(state)
-    ended = answer_of("score", "-c", world.file, "--set", "scorer.ready_timeout=5s")
-    assert ended.code == errors.NotReady.exit_code
-    (told,) = [one for one in ended.events if one["event"] == "no_version_yet"]
-    assert withheld.reason in told["reason"] and told["waits_seconds"] == 2
 
 
 def test_what_is_not_there_is_not_deleted(make_world: MakeWorld) -> None:

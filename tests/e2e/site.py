@@ -282,7 +282,7 @@ class Site:
         self._readers.clear()
 
 
-def wait_until(true: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+def wait_until(true: Callable[[], object], what: str | Callable[[], str], patience_s: float = PATIENCE_S) -> None:
     """Wait as `waiting.wait_until` does. An error of a running role fails the test at once."""
 
     def holds() -> bool:

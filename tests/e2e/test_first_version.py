@@ -40,16 +40,6 @@ def version_of(site: Site) -> int | None:
     return None if published is None else int(published)
 
 
-def test_topics_that_fit_are_published_when_enough_is_learned(make_site: MakeSite) -> None:
-    """By itself, and not before."""
-    site = made(make_site, scenario("traffic"))
-    joiner, learner = site.joiner(), site.learner()
-    with running(joiner, learner):
-        wait_until(lambda: site.closed() and site.folded(learner), "all is folded")
-        wait_until(lambda: version_of(site) is not None, "a version")
-        assert learner.why_not_ready == ""
-
-
 def test_clicks_in_other_partitions_are_told_and_nothing_is_published(make_site: MakeSite) -> None:
     """It says which share of the clicks matched, where an operator looks; an operator's word publishes it."""
     site = made(make_site, elsewhere(scenario("traffic")))

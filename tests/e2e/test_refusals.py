@@ -9,7 +9,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 from structlog.testing import capture_logs
 
-from stream_learner.cli import main
 from stream_learner.core.events.feature_keys import NEWEST_RULE
 from stream_learner.errors import (
     ConfigError,
@@ -42,25 +41,6 @@ def joined(make_site: MakeSite) -> Site:
     with running(site.joiner()):
         wait_until(lambda: all(log.examples() for log in site.logs()), "examples in every partition")
     return site
-
-
-def test_a_configuration_that_cannot_work_is_refused_before_a_topic_is_touched(
-    make_site: MakeSite, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The command ends with its exit code and names the settings; no group, no record, no state was made."""
-    site = make_site(scenario("plain", 1))
-    site.produce()
-    for command in ("join", "learn", "run"):
-        wrong = ["--set", "join.window=10ms", "--set", "snapshots.shards=3"]
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--config", str(site.write_config()), *wrong])
-        said = capsys.readouterr()
-        assert ended.value.code == ConfigError.exit_code
-        assert "join.window" in said.err
-        assert said.out == ""
-    assert site.members() == []
-    assert site.log(0).position == 0
-    assert not site.config.state_dir.exists()
 
 
 @pytest.mark.parametrize("side", ["impressions", "clicks", "examples"])

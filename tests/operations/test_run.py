@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,8 +12,11 @@ from structlog.testing import capture_logs
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.errors import BrokerUnreachable, RetryLater, StreamLearnerError, TopicMissing
 from stream_learner.operations import run
+from stream_learner.operations.doctor.watch import TopicsLook
 from stream_learner.operations.run import RoleAwaitingBrokers
 from stream_learner.roles.common.lifecycle import Heartbeat, Stopping, all_alive, all_ready, run_roles
+from tests.operations.doctor import site as sites
+from tests.operations.doctor.site import configuration
 from tests.waiting import wait_until
 
 
@@ -123,3 +127,12 @@ def test_the_probes_speak_for_all_roles() -> None:
     roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
     assert all_ready(roles) == (False, "no group; no log")
     assert all_ready(roles[:1]) == (True, "ok")
+
+
+def test_a_joiner_looks_at_its_topics_where_no_learner_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`join` looks; `run` leaves it to its learner."""
+    looks: list[Any] = []
+    monkeypatch.setattr(run, "_serve", lambda config, wanted, wait: looks.append(wanted["joiner"]().keywords["look"]))
+    run.join(configuration(sites.Site()))
+    run.run(configuration(sites.Site()))
+    assert isinstance(looks[0](configuration(sites.Site())), TopicsLook) and looks[1] is None

@@ -24,6 +24,7 @@ ALSO = {
     "core/model": ("tests/oracles/test_oracle_model.py", LOOP),
     "core/snapshots": ("tests/e2e/test_publication.py",),
     "errors.py": ("tests/test_docs.py", "tests/test_runbook.py"),
+    "operations/doctor": ("tests/cli_e2e/test_first_day.py",),
     "roles/joiner": ("tests/simulation/test_simulation.py", "tests/e2e/test_joiners.py", LOOP),
     "roles/learner": ("tests/e2e/test_publication.py", LOOP),
     "roles/scorer": ("tests/cli_e2e/test_scorer.py",),

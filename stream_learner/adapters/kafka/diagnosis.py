@@ -97,10 +97,14 @@ def _address(options: Mapping[str, str], words: str) -> tuple[str, int] | None:
 
 
 def _parsed(server: str) -> tuple[str, int] | None:
-    """Host and port of one of `bootstrap.servers`."""
-    host, _, port = server.strip().rpartition(":")
-    host = host.rpartition("://")[2].strip("[]")
-    return (host, int(port)) if host and port.isdigit() else None
+    """Host and port of one of `bootstrap.servers`; without a port it is librdkafka's.
+
+    >>> _parsed("ssl://kafka:9093"), _parsed("kafka"), _parsed("[::1]"), _parsed("[::1]:1"), _parsed("kafka:x")
+    (('kafka', 9093), ('kafka', 9092), ('::1', 9092), ('::1', 1), None)
+    """
+    name = server.strip().rpartition("://")[2]
+    host, _, port = name.rpartition(":") if ":" in name and not name.endswith("]") else (name, "", "9092")
+    return (host.strip("[]"), int(port)) if host and port.isdigit() else None
 
 
 def _without_tls(address: tuple[str, int], *, wants_sasl: bool) -> str:

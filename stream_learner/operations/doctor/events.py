@@ -186,6 +186,7 @@ def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
         means = "nothing can be said of its events, and nothing is learned before there are some"
         change = f"{side.setting('topic')}, if it is another topic; else look again once events flow"
         yield Finding("warns", f"{side.name}_empty", f"{topic} holds no record", means, change)
+    severity = severity_of(1 - side.forms[OBJECT] / max(total, 1), max_bad_share)  # they count together
     for form, count in side.forms.items():
         if form == OBJECT or count / total <= WORTH_A_WORD:
             continue
@@ -200,7 +201,7 @@ def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
             change = _of_frame(side, record.value[5:])
         seen = f"{percent(count / total)} of {count_of(total, 'record')} of {topic} {what}, such as "
         seen += f"partition {record.partition} offset {record.offset}" + (f": {words}" if words else "")
-        yield Finding(severity_of(count / total, max_bad_share), f"{side.name}_{_WORDS[form]}", seen, means, change)
+        yield Finding(severity, f"{side.name}_{_WORDS[form]}", seen, means, change)
 
 
 def _of_frame(side: Side, framed: bytes) -> str:

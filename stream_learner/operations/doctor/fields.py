@@ -120,11 +120,16 @@ def check_names(fields: Iterable[Field], spec: FeatureSpec, features: Sequence[F
         yield Finding("stops", "no_features", f"no field of the events is a feature; {there}", means, change)
         return
     above = {".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 2)}
-    settings = {"include": spec.include, "categorical": spec.categorical, "fields": spec.fields}
+    settings = {name: getattr(spec, name) for name in ("include", "exclude", "categorical", "fields")}
     settings["crosses"] = tuple(name for cross in spec.crosses for name in cross)
     for setting, name in ((setting, name) for setting, names in settings.items() for name in dict.fromkeys(names)):
         if name not in above:
-            near = get_close_matches(name, paths, n=1)
+            excluded = setting == "exclude"
+            of = [one.path for one in features] if excluded else paths
+            near = get_close_matches(name, of, n=1, cutoff=0.85 if excluded else 0.6)
+            if excluded and not near:
+                continue  # a field that few events have may be left out, too
             seen = f"features.{setting} names `{name}`, which no event of the sample has; {there}"
             change = f"features.{setting}: {near[0]}" if near else f"features.{setting}, if the name is wrong"
-            yield Finding("warns", "field_missing", seen, "it gives no feature", change)
+            means = "the field that is meant is a feature" if excluded else "it gives no feature"
+            yield Finding("warns", "field_missing", seen, means, change)

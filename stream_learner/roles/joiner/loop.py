@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stream_learner.adapters.kafka import (
     ADDED,
@@ -69,6 +69,13 @@ def moments_by(brokers: BrokersClock, clock_ms: Callable[[], int]) -> Callable[[
     return time_of
 
 
+class Look(Protocol):
+    """Looks at the inputs in a thread of its own, and logs what does not fit. earned: False."""
+
+    def __call__(self, *, earned: bool) -> object:
+        """May be asked often."""
+
+
 class JoinerLoop:
     """An open joiner. Used by one thread; any may ask for the properties."""
 
@@ -86,13 +93,14 @@ class JoinerLoop:
         wake: Wake,
         fields: FieldReport,
         leave: bool,
+        look: Look | None,
     ) -> None:
         """appending: settings of the plan's appender. leave: whether a static member gives its partitions away at once
-        when it has finished. The loop closes `membership` and the plan's clients.
+        when it has finished. look: asked while it looks round. The loop closes `membership` and the plan's clients.
         """
         self._config, self._metrics, self._plan, self._log = config, metrics, plan, plan.log
         self._membership, self._topics, self._turns, self._wake = membership, topics, turns, wake
-        self._fields, self._appending, self._leave = fields, appending, leave
+        self._fields, self._appending, self._leave, self._look = fields, appending, leave, look
         self._brokers, self._clock_ms, self._silence = plan.inputs.brokers, plan.inputs.clock_ms, plan.inputs.silence
         self._time_of = moments_by(self._brokers, self._clock_ms)
         self._owned = OwnedPartitions(self._report_partitions, self._forget_partition)
@@ -141,6 +149,8 @@ class JoinerLoop:
             self._topics.check()
             self._plan.ends.check()
             self._follow_group()
+            if self._look is not None:
+                self._look(earned=False)
         begun = self._begin_given()
         delivered = self._deliver(serve=looks_round)
         # Step 3: turn every partition once.

@@ -37,7 +37,7 @@ from stream_learner.roles.joiner.bad_records import BadShare
 from stream_learner.roles.joiner.click_silence import SilenceWatch
 from stream_learner.roles.joiner.inputs import InputPlan, RateLimit
 from stream_learner.roles.joiner.log_beginning import LogBeginning, StartRule
-from stream_learner.roles.joiner.loop import JoinerLoop, moments_by
+from stream_learner.roles.joiner.loop import JoinerLoop, Look, moments_by
 from stream_learner.roles.joiner.made_with import MadeWith
 from stream_learner.roles.joiner.owned_partitions import Turns
 from stream_learner.roles.joiner.partition import PartitionJoiner
@@ -79,12 +79,13 @@ class JoinerRole:
         brokers: BrokersClock | None = None,
         until_tick: int | None = None,
         leave: bool = False,
+        look: Callable[[Config], Look] | None = None,
     ) -> None:
         """clock_ms: the monotonic clock. brokers: what is known of the brokers' clock; nothing unless given.
         until_tick: the last tick to make, in every partition; None for no end. leave: whether a static member gives its
-        partitions away at once when it has finished.
+        partitions away at once when it has finished. look: makes what looks at the inputs; None for none.
         """
-        self._leave = leave
+        self._leave, self._new_look = leave, look
         self._config = config
         self._metrics = metrics
         self._clock_ms = clock_ms
@@ -163,6 +164,7 @@ class JoinerRole:
                 wake=wake,
                 fields=fields,
                 leave=self._leave,
+                look=None if self._new_look is None else self._new_look(config),
             )
             opened.pop_all()  # the loop closes them
         return loop

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -103,7 +103,7 @@ Write = Callable[[Happened], Mapping[str, Any] | bytes | None]
 @dataclass(frozen=True)
 class Topic:
     """How a topic is written. partitioner: of librdkafka. delay_ms: record timestamp - time of the event. configs: of
-    the topic. partition: that the producer names, -1 for none."""
+    the topic. partition: that the producer names, -1 for none. times: how often an event is sent."""
 
     write: Write
     key: Callable[[Happened], bytes | None] = by_id
@@ -112,6 +112,7 @@ class Topic:
     delay_ms: int = 50
     configs: Mapping[str, str] = field(default_factory=dict)
     partition: Callable[[Happened], int] = lambda one: -1
+    times: Callable[[Happened], int] = lambda one: 1
 
     def value(self, one: Happened) -> bytes | None:
         """The record's value."""
@@ -152,8 +153,8 @@ CONFIGURATION = {
 }
 
 
-def configuration(site: Site, **names: str) -> Config:
-    """The configuration of a site. names: `bootstrap`, and the topics `impressions` and `clicks`."""
+def tree_of(site: Site, **names: str) -> dict[str, Any]:
+    """The configuration of a site, to be written. names: `bootstrap`, and the topics `impressions` and `clicks`."""
     tree: dict[str, Any] = json.loads(json.dumps(CONFIGURATION))
     for setting in site.settings:
         path, _, value = setting.partition("=")
@@ -167,11 +168,16 @@ def configuration(site: Site, **names: str) -> Config:
             tree["kafka"]["bootstrap.servers"] = value
         else:
             tree["input"][name]["topic"] = value
-    return Config.model_validate(tree)
+    return tree
+
+
+def configuration(site: Site) -> Config:
+    """The configuration of a site."""
+    return Config.model_validate(tree_of(site))
 
 
 def samples(site: Site, end_ms: int = EPOCH_MS, seed: int = 1) -> tuple[TopicSample, TopicSample]:
-    """Both topics as if all of them had been read, placed by CRC32."""
+    """Both topics as if all of them had been read: each event once, placed by CRC32."""
     found = []
     for name, topic, events in zip(
         ("impressions", "clicks"), (site.impressions, site.clicks), happened(end_ms, seed), strict=True
@@ -189,8 +195,14 @@ def samples(site: Site, end_ms: int = EPOCH_MS, seed: int = 1) -> tuple[TopicSam
 def produce(bootstrap: str, names: tuple[str, str], site: Site, end_ms: int) -> None:
     """Send the events of a site to its two topics, which exist."""
     for name, topic, events in zip(names, (site.impressions, site.clicks), happened(end_ms), strict=True):
-        producer = Producer({"bootstrap.servers": bootstrap, "partitioner": topic.partitioner, "linger.ms": 5})
-        for one in events:
-            at_ms, partition = one.time_ms + topic.delay_ms, topic.partition(one)
+        send(bootstrap, name, topic, events)
+
+
+def send(bootstrap: str, name: str, topic: Topic, events: Iterable[Happened]) -> None:
+    """Send events to a topic that exists, each as often as the topic says."""
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": topic.partitioner, "linger.ms": 5})
+    for one in events:
+        at_ms, partition = one.time_ms + topic.delay_ms, topic.partition(one)
+        for _ in range(topic.times(one)):
             producer.produce(name, topic.value(one), topic.key(one), timestamp=at_ms, partition=partition)
-        assert producer.flush(patience()) == 0
+    assert producer.flush(patience()) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +14,7 @@ from stream_learner.errors import NotAuthorised
 from stream_learner.operations.doctor import watch
 from stream_learner.operations.doctor.findings import Finding, Severity
 from stream_learner.operations.doctor.run import Report
-from stream_learner.operations.doctor.watch import AGAIN_S, NOT_YET, TopicsLook
+from stream_learner.operations.doctor.watch import AGAIN_S, FIRST_S, NOT_YET, TopicsLook
 from tests.operations.doctor.site import Site, configuration
 from tests.waiting import wait_until
 
@@ -21,11 +22,11 @@ from tests.waiting import wait_until
 class Looks:
     """A look with findings that are given, on a clock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.found: list[Finding] = []
         self.fails: Exception | None = None
         self.count, self.now_s = 0, 0.0
-        self.look = TopicsLook(configuration(Site()), self._find, clock_s=lambda: self.now_s)
+        self.look = TopicsLook(configuration(Site()), self._find, clock_s=lambda: self.now_s, **options)
 
     def _find(self, config: Config) -> list[Finding]:
         self.count += 1
@@ -62,6 +63,18 @@ def test_it_is_asked_for_at_once_and_again_later() -> None:
     assert looks.ask() == first, "the pauses are doubled"
     looks.now_s += AGAIN_S
     assert looks.ask() is None
+
+
+def test_a_joiner_looks_in_its_first_minute() -> None:
+    """It tells in its own log what it found, and looks no more."""
+    looks = Looks(role="joiner", for_s=FIRST_S)
+    looks.found = [finding("stops")]
+    with capture_logs() as logged:
+        for _ in range(20):
+            looks.ask()
+            looks.now_s += AGAIN_S
+    assert looks.count == 3
+    assert [(event["event"], event["role"]) for event in logged] == [("topics_do_not_fit", "joiner")]
 
 
 def test_the_last_look_is_made_when_nothing_else_is_missing() -> None:

@@ -337,6 +337,19 @@ def test_what_a_look_at_the_topics_finds_holds_a_first_version(judge: Judge) -> 
     assert gate.lets(5, learned(400), 4, ends=False) and len(asked) == 4
 
 
+def test_a_look_names_the_cause_where_a_figure_says_that_something_is_wrong(judge: Judge) -> None:
+    """Clicks find no impression, and the look says why; where it does not, the figure is told."""
+    found: list[Unearned | None] = [Unearned("topics", 1, 0, "the keys differ", is_wrong=True)]
+    gate = gate_of("hold", needed=NEEDED, look=lambda *, earned: found[0])
+    for mark in marks(600, positives=0, clicks=4):
+        gate.count(mark)
+    assert not gate.lets(1, learned(400), -1, ends=False)
+    assert gate.trouble.endswith("the keys differ")
+    found[0] = None
+    assert not gate.lets(2, learned(400), -1, ends=False)
+    assert "clicks found their impression" in gate.trouble
+
+
 def test_what_a_first_version_lacks_is_told_as_it_is_now(judge: Judge) -> None:
     """On `/readyz` at once; in the control topic, where each word is a record, at most every `TOLD_EVERY_S`."""
     clock = Clock()
