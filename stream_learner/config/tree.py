@@ -222,13 +222,21 @@ class Tree(Section):
         """
         from stream_learner.core.events.feature_keys import NEWEST_RULE
         from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
+        from stream_learner.core.events.local_time import PARTS
 
-        features = self.features
+        features, own = self.features, self.event_specs()[0]
+        own_unit = {own.time: own.time_unit}
         return FeatureSpec(
             include=tuple(features.include),
             exclude=tuple(features.exclude),
             fields={
-                name: FieldSpec(field.kind, tuple(field.edges), field.missing)
+                name: FieldSpec(
+                    field.kind,
+                    tuple(field.edges),
+                    field.missing,
+                    field.zone,
+                    field.time_unit or (own_unit if field.kind in PARTS else {}).get(name, "auto"),
+                )
                 for name, field in features.fields.items()
             },
             crosses=tuple(tuple(cross) for cross in features.crosses),
@@ -278,7 +286,7 @@ class Tree(Section):
         from stream_learner.core.events.features import category_key
 
         features = self.feature_spec()
-        no_features, found = self.event_specs()[0].paths(), dict[int, str]()
+        no_features, found = self.event_specs()[0].paths(features), dict[int, str]()
         for part in self.gate.slices:
             if part.field in no_features:
                 raise ValueError(f"{part.field} is no feature: the impressions have their id or time there")
