@@ -335,7 +335,11 @@ class Features(Section):
         [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
     )
     exclude: list[FieldName] = Field(
-        [], description="Fields to leave out, also from `include`; id, time and weight are never features."
+        [],
+        description=(
+            "Fields to leave out, also from `include`; id and weight are never features, the time only by its hour or "
+            "weekday."
+        ),
     )
     categorical: list[FieldName] = Field(
         [], description="Fields whose integers are categories, short for kind category."

@@ -221,22 +221,18 @@ class Tree(Section):
         Raises ValueError if settings contradict each other.
         """
         from stream_learner.core.events.feature_keys import NEWEST_RULE
-        from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
+        from stream_learner.core.events.feature_spec import FeatureSpec, field_of
         from stream_learner.core.events.local_time import PARTS
 
         features, own = self.features, self.event_specs()[0]
-        own_unit = {own.time: own.time_unit}
+        units = {
+            name: own.time_unit for name, field in features.fields.items() if name == own.time and field.kind in PARTS
+        }
         return FeatureSpec(
             include=tuple(features.include),
             exclude=tuple(features.exclude),
             fields={
-                name: FieldSpec(
-                    field.kind,
-                    tuple(field.edges),
-                    field.missing,
-                    field.zone,
-                    field.time_unit or (own_unit if field.kind in PARTS else {}).get(name, "auto"),
-                )
+                name: field_of(name, {**dict(field), "time_unit": field.time_unit or units.get(name, "auto")})
                 for name, field in features.fields.items()
             },
             crosses=tuple(tuple(cross) for cross in features.crosses),

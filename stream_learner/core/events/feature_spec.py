@@ -231,7 +231,7 @@ class FeatureSpec:
     def from_dict(cls, spec: Mapping[str, Any]) -> FeatureSpec:
         """From the form that `to_dict` gives; a setting left out has its default, `key_rule` 1. Raises ValueError."""
         _refuse_unknown(spec, tuple(cls.__dataclass_fields__))
-        fields = {name: _field_of(name, settings) for name, settings in spec.get("fields", {}).items()}
+        fields = {name: field_of(name, settings) for name, settings in spec.get("fields", {}).items()}
         return cls(**{"key_rule": FIRST_RULE, **spec, "fields": fields})
 
     def _check_names(self) -> None:
@@ -298,7 +298,8 @@ def _check_limit(setting: str, value: Any, most: int) -> None:
         raise ValueError(f"{setting} must be a whole number from 1 to {most:,}, not {value!r}")
 
 
-def _field_of(name: str, settings: Any) -> FieldSpec:
+def field_of(name: str, settings: Any) -> FieldSpec:
+    """The settings of a field from the form that `to_dict` gives. Raises ValueError, naming the field."""
     if isinstance(settings, FieldSpec):
         return settings
     try:

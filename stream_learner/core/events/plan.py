@@ -54,8 +54,9 @@ class Plan:
     """Everything a decoder must know; `of` gives the treatment of a field.
 
     roles: role by path. ignore: names of fields that give no features, nor anything inside them; the paths of roles are
-    among them. features: None if no features are wanted. time_unit, max_skew_ms, max_event_bytes: as in `EventSpec`.
-    max_number: the largest weight or value. numbers: numbers the fields of features; None if nobody counts them.
+    among them, but that of a time that is a feature (`EventSpec.paths`). features: None if no features are wanted.
+    time_unit, max_skew_ms, max_event_bytes: as in `EventSpec`. max_number: the largest weight or value. numbers:
+    numbers the fields of features; None if nobody counts them.
     """
 
     roles: Mapping[str, Role]
