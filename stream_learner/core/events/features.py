@@ -70,7 +70,7 @@ class EncodedRows:
 class FeatureEncoder:
     """Turns events into features for scoring: no id and no time are needed.
 
-    ignore_fields: paths of the event's id, time, weight and value, which are never features.
+    ignore_fields: paths of the event's id, time, weight and value that are no features (`EventSpec.paths`).
     One encoder serves one thread at a time. Raises ValueError if the specification uses an ignored field.
     """
 
