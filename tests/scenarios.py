@@ -221,6 +221,7 @@ def _rich(seed: int) -> _Built:
         number=("scores",),
         log=("price",),
         buckets={"hour": (6.0, 12.0, 18.0), "age": (18.0, 30.0, 65.0)},
+        clocks={"when": ("hour_of_week", "Asia/Kolkata")},
         missing=("age", "price"),
         crosses=(("site", "ad"), ("slot", "tags", "mobile"), ("price", "site")),
         exclude=("debug",),

@@ -300,12 +300,14 @@ class Join(Section):
 class FieldSettings(Section):
     """The features of one field of an impression."""
 
-    kind: Literal["auto", "category", "number", "log", "bucket", "ignore"] = Field(
+    kind: Literal["auto", "category", "number", "log", "bucket", "hour", "weekday", "hour_of_week", "ignore"] = Field(
         "auto",
         description=(
             "What numbers become. auto: the category of their size, two for each power of two; number: a feature of "
             "that value; category: integers are categories; log: sgn(x) log(1 + |x|); bucket: the category between two "
-            "`edges`. ignore leaves the field and all below it out. Text and booleans are categories in any case."
+            "`edges`. ignore leaves the field and all below it out. Text and booleans are categories in any case, but "
+            "for the kinds for times: hour, 0 to 23; weekday, 0 to 6 from Monday on; hour_of_week, 0 to 167 "
+            "(docs/topics.md)."
         ),
     )
     edges: Annotated[list[float], Field(max_length=1000)] = Field(
@@ -313,6 +315,16 @@ class FieldSettings(Section):
     )
     missing: Literal["skip", "indicator"] = Field(
         "skip", description="indicator gives a field without features a feature of its own, `name:missing`."
+    )
+    zone: str = Field(
+        "UTC", description="For the kinds for times: the zone of hours and weekdays, such as Europe/Berlin."
+    )
+    time_unit: Literal["ms", "s", "us", "iso", "auto"] | None = Field(
+        None,
+        description=(
+            "For the kinds for times: form of the times, as of `input`. null takes that of the impressions for their "
+            "own time field, and auto for others."
+        ),
     )
 
 
@@ -323,7 +335,11 @@ class Features(Section):
         [], description="Fields to use, nested ones as `a.b`; a name covers all below it; empty means all."
     )
     exclude: list[FieldName] = Field(
-        [], description="Fields to leave out, also from `include`; id, time and weight are never features."
+        [],
+        description=(
+            "Fields to leave out, also from `include`; id and weight are never features, the time only by its hour or "
+            "weekday."
+        ),
     )
     categorical: list[FieldName] = Field(
         [], description="Fields whose integers are categories, short for kind category."

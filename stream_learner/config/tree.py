@@ -221,14 +221,18 @@ class Tree(Section):
         Raises ValueError if settings contradict each other.
         """
         from stream_learner.core.events.feature_keys import NEWEST_RULE
-        from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
+        from stream_learner.core.events.feature_spec import FeatureSpec, field_of
+        from stream_learner.core.events.local_time import PARTS
 
-        features = self.features
+        features, own = self.features, self.event_specs()[0]
+        units = {
+            name: own.time_unit for name, field in features.fields.items() if name == own.time and field.kind in PARTS
+        }
         return FeatureSpec(
             include=tuple(features.include),
             exclude=tuple(features.exclude),
             fields={
-                name: FieldSpec(field.kind, tuple(field.edges), field.missing)
+                name: field_of(name, {**dict(field), "time_unit": field.time_unit or units.get(name, "auto")})
                 for name, field in features.fields.items()
             },
             crosses=tuple(tuple(cross) for cross in features.crosses),
@@ -278,7 +282,7 @@ class Tree(Section):
         from stream_learner.core.events.features import category_key
 
         features = self.feature_spec()
-        no_features, found = self.event_specs()[0].paths(), dict[int, str]()
+        no_features, found = self.event_specs()[0].paths(features), dict[int, str]()
         for part in self.gate.slices:
             if part.field in no_features:
                 raise ValueError(f"{part.field} is no feature: the impressions have their id or time there")

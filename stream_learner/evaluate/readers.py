@@ -133,7 +133,7 @@ class FileReaders:
         if config is not None and self.format == "json":
             event = config.event_specs()[0]
             weight = weight or event.weight
-            ignore = [name for name in (event.id, event.time) if name]
+            ignore = [name for name in (event.id, event.time) if name in event.paths(spec)]
         if table.drop or table.categorical:
             spec = replace(
                 spec,

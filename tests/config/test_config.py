@@ -412,6 +412,33 @@ def test_core_gets_its_specs() -> None:
     }
 
 
+def test_a_field_of_times_has_the_unit_of_the_events_time_if_it_is_that() -> None:
+    """Others are read as they look; a unit of their own counts more."""
+    inputs = "input={impressions: {topic: i, time: t}, clicks: {topic: c}, time_unit: us}"
+    kind = "kind: hour, zone: Asia/Kolkata"
+    fields = f"features.fields={{t: {{{kind}}}, u: {{{kind}}}, v: {{{kind}, time_unit: s}}, w: {{kind: log}}}}"
+    features = load(inputs, fields).feature_spec()
+    units = {name: features.of(name).time_unit for name in "tuvw"}
+    assert units == {"t": "us", "u": "auto", "v": "s", "w": "auto"}
+    assert features.of("u").zone == "Asia/Kolkata"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("{u: {kind: hour, zone: Europe/Berln}}", "field 'u': zone 'Europe/Berln' .* did you mean Europe/Berlin?"),
+        ("{u: {kind: log, zone: Asia/Kolkata}}", "field 'u': zone and time_unit belong to the kinds hour"),
+        ("{t: {kind: hour, time_unit: s}}", "field 't' is the event's time, in ms, and cannot have time_unit s"),
+        ("{t: {kind: number}}", "field 't' is the event's .*; the time is one by the kinds hour, weekday"),
+        ("{id: {kind: hour}}", "field 'id' is the event's id, time, weight or value, never a feature"),
+    ],
+)
+def test_a_field_of_times_that_cannot_work_is_refused(fields: str, message: str) -> None:
+    """By its name, with the nearest zone."""
+    with pytest.raises(ConfigError, match=message):
+        load("input={impressions: {topic: i, time: t}, clicks: {topic: c}}", f"features.fields={fields}")
+
+
 def test_an_optimizer_has_its_own_defaults_and_another_begins_with_its_own() -> None:
     """What is not set is the chosen optimizer's; a variant with another one keeps nothing of the first."""
     config = load("learner.optimizer={name: fobos, l1: 0.01}", "learner.loss={name: quantile, tau: 0.3}")

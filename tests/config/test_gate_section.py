@@ -28,6 +28,7 @@ def config(features: dict[str, Any], *slices: dict[str, Any]) -> Config:
         ({}, "mobile", True, {"mobile": True}),
         ({"categorical": ["campaign"]}, "campaign", 7, {"campaign": 7}),
         ({"fields": {"age": {"kind": "bucket", "edges": [18, 65]}}}, "age", 30, {"age": 44}),
+        ({"fields": {"at": {"kind": "hour", "zone": "Asia/Kolkata"}}}, "at", 3, {"at": 1_700_000_000}),
         (
             {"crosses": [["site", "ad"]], "fields": {"z": {"missing": "indicator"}}},
             "site",
@@ -48,7 +49,12 @@ def test_a_slice_has_the_key_that_its_value_becomes(
 
 @pytest.mark.parametrize(
     ("features", "field", "value"),
-    [({}, "price", 3), ({"exclude": ["site"]}, "site", "news"), ({"fields": {"p": {"kind": "log"}}}, "p", 2)],
+    [
+        ({}, "price", 3),
+        ({"fields": {"at": {"kind": "hour"}}}, "at", 24),
+        ({"exclude": ["site"]}, "site", "news"),
+        ({"fields": {"p": {"kind": "log"}}}, "p", 2),
+    ],
 )
 def test_a_slice_that_is_no_category_is_refused(features: dict[str, Any], field: str, value: Any) -> None:
     """By its path and its name."""

@@ -81,6 +81,8 @@ def _features(s: Settings) -> Tree:
             fields.setdefault(name, {})["kind"] = kind
     for name, edges in s["buckets"].items():
         fields.setdefault(name, {}).update(kind="bucket", edges=list(edges))
+    for name, (kind, zone) in s["clocks"].items():
+        fields.setdefault(name, {}).update(kind=kind, zone=zone)
     return {
         "include": list(s["include"] or ()),
         "exclude": list(s["exclude"]),

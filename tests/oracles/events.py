@@ -47,6 +47,7 @@ DEFAULTS: Settings = {
     "number": (),
     "log": (),
     "buckets": {},
+    "clocks": {},  # by field: hour, weekday or hour_of_week, and the zone
     "missing": (),
     "crosses": (),
     # FTRL-Proximal
@@ -181,12 +182,15 @@ def features(event: dict[str, Any], s: Settings) -> Features:
             fields.setdefault(name, {})["kind"] = kind
     for name, edges in s["buckets"].items():
         fields.setdefault(name, {}).update(kind="bucket", edges=edges)
+    for name, (kind, zone) in s["clocks"].items():
+        fields.setdefault(name, {}).update(kind=kind, zone=zone, time_unit=s["time_unit"])
     spec = {
         "key_rule": 3,
         "fields": fields,
         **{name: s[name] for name in ("include", "exclude", "categorical", "crosses")},
     }
-    keys, values = row(event, spec, tuple(name for name in (s["id"], s["time"], s["weight"]) if name is not None))
+    own = (name for name in (s["id"], s["time"], s["weight"]) if name is not None and name not in s["clocks"])
+    keys, values = row(event, spec, tuple(own))
     if not all(map(math.isfinite, values)):
         raise BadRecord("a value that is not finite")
     return tuple(zip(keys, values, strict=True))

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
+from datetime import date, datetime, timedelta, timezone
 from itertools import product
+from zoneinfo import ZoneInfo
 
 import xxhash
 
@@ -41,6 +44,30 @@ def written(name: str, rule: int) -> str:
     return out or "\\e"
 
 
+def seconds(value: int | float | str, unit: str) -> int:
+    """Seconds since 1970 of a time that is one, by the table of times in docs/hash-vectors.md."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"(.{10}).(\d\d):(\d\d)(?::(\d\d))?(?:[.,]\d+)?[Zz]?(?:([+-]\d\d):?(\d\d)?)?", value)
+        assert found is not None
+        day, hour, minute, second, ahead, more = found.groups(default="0")
+        clock = 60 * (60 * int(hour) + int(minute)) + int(second)
+        zone = 60 * int(ahead) + int(more) * (-1 if ahead[0] == "-" else 1)
+        return 86_400 * (date.fromisoformat(day) - date(1970, 1, 1)).days + clock - 60 * zone
+    if unit == "auto":
+        unit = "s" if value < 10**11 else "ms" if value < 10**14 else "us"
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000}[unit]
+    if isinstance(value, int):
+        return value // per_second
+    return round(value * float(1_000_000 // per_second)) // 1_000_000
+
+
+def of_clock(kind: str, zone: str, since_1970: int) -> int:
+    """What the clocks in a zone show, and the weekday there; the calendar repeats after 400 years."""
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=since_1970)
+    near = moment.replace(year=moment.year - 400 * max(0, (moment.year - 2200) // 400)).astimezone(ZoneInfo(zone))
+    return {"hour": near.hour, "weekday": near.weekday(), "hour_of_week": 24 * near.weekday() + near.hour}[kind]
+
+
 def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int], list[float]]:
     """Keys and values of an event. spec: the JSON form of a feature specification."""
     rule = spec.get("key_rule", 1)
@@ -65,6 +92,10 @@ def row(event: dict, spec: dict, ignore: tuple[str, ...] = ()) -> tuple[list[int
         kind = fields.get(name, {}).get("kind", "auto")
         if name in spec.get("categorical", ()):
             kind = "category"
+        if kind in ("hour", "weekday", "hour_of_week"):
+            of = fields[name]
+            clock = of_clock(kind, of.get("zone", "UTC"), seconds(value, of.get("time_unit", "auto")))
+            return h(f"{written(name, rule)}={clock}"), 1.0
         if value is True or value is False:
             return h(f"{written(name, rule)}={str(value).lower()}"), 1.0
         if isinstance(value, str) or (isinstance(value, int) and kind == "category"):

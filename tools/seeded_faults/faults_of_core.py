@@ -25,6 +25,15 @@ FAULTS = (
         tests=("tests/core/events/test_features_paths.py",),
     ),
     Fault(
+        name="hour-before-the-clocks-change",
+        area="decoding",
+        harm="On two days of a year the events of some hours are learned under the hour beside.",
+        file="stream_learner/core/events/fast/values.py",
+        old="        if load_i64(begins + 8 * middle) <= time_s:\n",
+        new="        if load_i64(begins + 8 * middle) < time_s:\n",
+        tests=("tests/core/events/test_local_time.py",),
+    ),
+    Fault(
         name="left-out-values-of-the-tick-before",
         area="join: values",
         harm="Where numbers and categories come in turns, a category is learned with the value of another feature.",

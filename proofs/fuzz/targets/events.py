@@ -53,6 +53,15 @@ FEATURES: tuple[dict[str, Any], ...] = (
     {"include": ["user", "d.e", "f", "a", "a=b"], "categorical": ["user.x", "a=b"], "key_rule": 2},
     {"max_features": 3, "max_value_bytes": 20, "crosses": [["a", "b"]]},
     {"fields": {"a": {"kind": "category"}, "b": {"kind": "number"}}, "max_value_bytes": 40, "key_rule": 3},
+    {
+        "fields": {
+            "a": {"kind": "hour_of_week", "zone": "America/St_Johns", "missing": "indicator"},
+            "user.t": {"kind": "hour", "zone": "Europe/Berlin", "time_unit": "us"},
+            "n": {"kind": "weekday", "time_unit": "s"},
+        },
+        "crosses": [["a", "b"], ["n", "a"]],
+        "key_rule": 3,
+    },
 )
 EVENTS = (
     EventSpec(),

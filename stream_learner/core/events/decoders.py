@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.scanner import count_inside, decode_events, set_columns
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
+from stream_learner.core.events.local_time import TimeUnit
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason, Refused
 from stream_learner.core.events.reference import PlainRow, beyond_float64, parse_event, read_event
@@ -32,7 +33,6 @@ from stream_learner.core.machine.memory import buffer_address
 
 __all__ = ["ClickDecoder", "Clicks", "EventSpec", "ImpressionDecoder", "Impressions", "Reason", "TimeUnit"]
 
-TimeUnit = Literal["ms", "s", "us", "iso", "auto"]
 Batch = tuple[bytes | NDArray[np.uint8], NDArray[np.int64]]
 """Bytes of n records back to back, and their bounds i64[n+1]."""
 AsJson = Callable[[bytes], bytes]
@@ -157,9 +157,14 @@ class EventSpec:
             found["format"] = self.format
         return found
 
-    def paths(self) -> tuple[str, ...]:
-        """The paths that are set. Their fields are never features."""
-        return tuple(path for path in (self.id, self.time, self.weight, self.value) if path is not None)
+    def paths(self, features: FeatureSpec | None = None) -> tuple[str, ...]:
+        """The paths that are set; without that of the time, if these features have a kind for times for it.
+
+        The fields of the others are never features.
+        """
+        timed = features is not None and self.time is not None and features.of(self.time).is_time
+        wanted = (self.id, None if timed else self.time, self.weight, self.value)
+        return tuple(path for path in wanted if path is not None)
 
     def impression_plan(self, features: FeatureSpec, numbers: FieldNumbers | None = None) -> Plan:
         """The plan to decode an impression; numbers: as of `Plan`.
@@ -184,7 +189,7 @@ class EventSpec:
         return Plan(
             roles={path: role for role, path in wanted.items() if path is not None},
             features=features,
-            ignore=self.paths(),
+            ignore=self.paths(features),
             time_unit=self.time_unit,
             max_skew_ms=self.max_skew_ms,
             max_event_bytes=self.max_event_bytes,

@@ -5,7 +5,7 @@ The result of a rule must never change: models, logs and scorers in other langua
 | a feature | its text |
 |---|---|
 | number | `N` |
-| category: string, boolean, integer of a categorical field, bucket i as `b<i>` | `N=value` |
+| category: string, boolean, integer of a categorical field, bucket i as `b<i>`, hour or weekday of a time | `N=value` |
 | number of kind `auto` by rule 3: the category of its size s | `N=b<s>`, s in four digits |
 | missing indicator | `N:missing` |
 | bias | the empty text |

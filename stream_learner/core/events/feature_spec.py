@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from stream_learner.core.events.feature_keys import FIRST_RULE, KEY_RULES, NEWEST_RULE, SIZE_RULE, name_in_keys
+from stream_learner.core.events.local_time import PARTS, UTC, TimeUnit, check_zone
 from stream_learner.core.machine.hashing import xxh64
 
-Kind = Literal["auto", "category", "number", "log", "bucket", "ignore"]
+Kind = Literal["auto", "category", "number", "log", "bucket", "hour", "weekday", "hour_of_week", "ignore"]
 Missing = Literal["skip", "indicator"]
 
 MAX_FEATURES_LIMIT = 32_768
@@ -26,20 +27,24 @@ MAX_VALUE_BYTES_LIMIT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """The features of one field. Strings and booleans are categories whatever the kind (save `ignore`).
+    """The features of one field. Strings and booleans are categories whatever the kind (save `ignore`, and times).
 
     kind: what numbers become. `auto`: the category of the number's size, by key rules 1 and 2 the same as `number`;
     `number`: a numeric feature of that value; `category`: integers are categories, numbers with a fraction or exponent
-    are numeric features; `log`: sgn(x) log1p(|x|); `bucket`: the category
-    `b<i>`, i = number of `edges` <= x. `ignore`: the field and all below it are left out.
+    are numeric features; `log`: sgn(x) log1p(|x|); `bucket`: the category `b<i>`, i = number of `edges` <= x. `hour`,
+    `weekday`, `hour_of_week`: the value is a time, and becomes the category of its hour 0 to 23, its weekday 0 to 6
+    from Monday on, or its hour 0 to 167 of the week. `ignore`: the field and all below it are left out.
     edges: bucket boundaries, strictly increasing, finite. missing: `indicator` adds the feature `name:missing`
     to an event in which the field gives no feature (absent, null, an empty list, an object).
-    Raises ValueError if kind, edges and missing do not go together.
+    zone: of hours and weekdays, by its name in the IANA database. time_unit: as which times are read
+    (`events.reference`). Raises ValueError if these do not go together, or the zone is not known.
     """
 
     kind: Kind = "auto"
     edges: tuple[float, ...] = ()
     missing: Missing = "skip"
+    zone: str = UTC
+    time_unit: TimeUnit = "auto"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", tuple(float(edge) for edge in self.edges))
@@ -57,15 +62,26 @@ class FieldSpec:
             raise ValueError("edges must be strictly increasing")
         if self.kind == "ignore" and self.missing == "indicator":
             raise ValueError("an ignored field cannot have a missing indicator")
+        if self.time_unit not in get_args(TimeUnit):
+            raise ValueError(f"time_unit must be one of {', '.join(get_args(TimeUnit))}, not {self.time_unit!r}")
+        if not self.is_time and (self.zone, self.time_unit) != (UTC, "auto"):
+            raise ValueError(f"zone and time_unit belong to the kinds {', '.join(PARTS)}, not to {self.kind}")
+        check_zone(self.zone)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the values are read as times."""
+        return self.kind in PARTS
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form; `FieldSpec.from_dict` is its inverse."""
-        return {"kind": self.kind, "edges": list(self.edges), "missing": self.missing}
+        """JSON-able form, with zone and unit for times only; `FieldSpec.from_dict` is its inverse."""
+        of_time = {"zone": self.zone, "time_unit": self.time_unit} if self.is_time else {}
+        return {"kind": self.kind, "edges": list(self.edges), "missing": self.missing, **of_time}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> FieldSpec:
         """From the form that `to_dict` gives; a setting that is left out has its default. Raises ValueError."""
-        _refuse_unknown(settings, ("kind", "edges", "missing"))
+        _refuse_unknown(settings, tuple(cls.__dataclass_fields__))
         return cls(**{**settings, "edges": tuple(settings.get("edges", ()))})
 
 
@@ -182,6 +198,7 @@ class FeatureSpec:
             "exclude": _highest(self.left_out()),
             "fields": {
                 name: [settings.kind, *(edge + 0.0 for edge in settings.edges)]
+                + [settings.zone, settings.time_unit] * settings.is_time
                 for name, settings in treated.items()
                 if settings.kind != usual
             },
@@ -214,7 +231,7 @@ class FeatureSpec:
     def from_dict(cls, spec: Mapping[str, Any]) -> FeatureSpec:
         """From the form that `to_dict` gives; a setting left out has its default, `key_rule` 1. Raises ValueError."""
         _refuse_unknown(spec, tuple(cls.__dataclass_fields__))
-        fields = {name: _field_of(name, settings) for name, settings in spec.get("fields", {}).items()}
+        fields = {name: field_of(name, settings) for name, settings in spec.get("fields", {}).items()}
         return cls(**{"key_rule": FIRST_RULE, **spec, "fields": fields})
 
     def _check_names(self) -> None:
@@ -281,7 +298,8 @@ def _check_limit(setting: str, value: Any, most: int) -> None:
         raise ValueError(f"{setting} must be a whole number from 1 to {most:,}, not {value!r}")
 
 
-def _field_of(name: str, settings: Any) -> FieldSpec:
+def field_of(name: str, settings: Any) -> FieldSpec:
+    """The settings of a field from the form that `to_dict` gives. Raises ValueError, naming the field."""
     if isinstance(settings, FieldSpec):
         return settings
     try:

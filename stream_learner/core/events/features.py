@@ -9,6 +9,7 @@ Events are decoded by the `BatchDecoder` of the joiner, so both give the same fe
 | number of kind `number` | key `XXH64("N")`, value the number; also one with a fraction in a categorical field |
 | number of kind `log` | key `XXH64("N")`, value sgn(x) log1p(abs(x)) |
 | number of kind `bucket` | key `XXH64("N=b<i>")`, value 1 |
+| time: value of kind `hour`, `weekday`, `hour_of_week` | key `XXH64("N=<i>")` (`local_time`), value 1 |
 | list | one feature for each element; lists and objects inside are treated likewise |
 | object | its fields, names joined with `.` |
 | null, empty list, empty object | nothing; key `XXH64("N:missing")`, value 1, if the specification asks for it |
@@ -38,6 +39,7 @@ from numpy.typing import NDArray
 from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.feature_keys import size_text
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
+from stream_learner.core.events.local_time import PARTS
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import parse_event, walk
@@ -68,7 +70,7 @@ class EncodedRows:
 class FeatureEncoder:
     """Turns events into features for scoring: no id and no time are needed.
 
-    ignore_fields: paths of the event's id, time, weight and value, which are never features.
+    ignore_fields: paths of the event's id, time, weight and value that are no features (`EventSpec.paths`).
     One encoder serves one thread at a time. Raises ValueError if the specification uses an ignored field.
     """
 
@@ -118,13 +120,17 @@ def event_text(event: Event, position: int = 0) -> bytes:
 
 
 def category_key(field: str, value: bool | int | str, spec: FeatureSpec) -> int:
-    """The key (u64) of the feature that a value of a field becomes. Raises ValueError if it becomes no category, or one
-    for the size of the value.
+    """The key (u64) of the feature that a value of a field becomes; of a time the value is its hour or weekday.
+
+    Raises ValueError if it becomes no category, or one for the size of the value.
 
     >>> category_key("site", "news", FeatureSpec()) == hash_texts([b"site=news"])[0]
     True
     """
-    is_size = type(value) is int and spec.of(field).kind == "auto"
+    settings = spec.of(field)
+    if settings.is_time and type(value) is int and 0 <= value < PARTS[settings.kind][1]:
+        return hash_texts([f"{spec.in_keys(field)}={value}".encode()])[0]
+    is_size = type(value) is int and settings.kind == "auto"
     alone = replace(
         spec,
         fields={name: replace(found, missing="skip") for name, found in spec.fields.items()},
@@ -137,6 +143,7 @@ def category_key(field: str, value: bool | int | str, spec: FeatureSpec) -> int:
     rows = FeatureEncoder(alone).encode_one(event)
     if (
         is_size
+        or settings.is_time
         or int(rows.status[0])
         or len(rows.keys) != 1
         or rows.keys[0] == hash_texts([spec.in_keys(field).encode()])[0]
@@ -172,17 +179,18 @@ def _explained(event: bytes, spec: FeatureSpec) -> Iterator[tuple[int, str]]:
 
 def _texts(name: str, value: Any, spec: FeatureSpec) -> list[str]:
     """All texts that a field may be hashed as, whatever its kind."""
-    text = spec.in_keys(name)
+    text, settings = spec.in_keys(name), spec.of(name)
+    if settings.is_time:
+        return [f"{text}={i}" for i in range(PARTS[settings.kind][1])]
     if isinstance(value, bool):
         return [f"{text}={'true' if value else 'false'}"]
     if isinstance(value, str):
         return [f"{text}={value}"]
     if not isinstance(value, int | float):
         return []
-    edges = spec.of(name).edges
     return [
         text,
         f"{text}={value}",
         f"{text}={size_text(value)}",
-        f"{text}=b{int(np.searchsorted(edges, value, side='right'))}",
+        f"{text}=b{int(np.searchsorted(settings.edges, value, side='right'))}",
     ]

@@ -15,6 +15,7 @@ from stream_learner.core.events.field_numbers import NOT_COUNTED, FieldNumbers
 
 KNOWN_NAMES_LIMIT = 4_096
 KNOWN_NAME_LENGTH = 256
+_ONLY_TIMES = "; the time is one by the kinds hour, weekday and hour_of_week"
 
 
 class Role(IntEnum):
@@ -53,8 +54,9 @@ class Plan:
     """Everything a decoder must know; `of` gives the treatment of a field.
 
     roles: role by path. ignore: names of fields that give no features, nor anything inside them; the paths of roles are
-    among them. features: None if no features are wanted. time_unit, max_skew_ms, max_event_bytes: as in `EventSpec`.
-    max_number: the largest weight or value. numbers: numbers the fields of features; None if nobody counts them.
+    among them, but that of a time that is a feature (`EventSpec.paths`). features: None if no features are wanted.
+    time_unit, max_skew_ms, max_event_bytes: as in `EventSpec`. max_number: the largest weight or value. numbers:
+    numbers the fields of features; None if nobody counts them.
     """
 
     roles: Mapping[str, Role]
@@ -77,7 +79,17 @@ class Plan:
         self.watched = frozenset(crossed | {*self.indicators()})
         for name in sorted({*self.watched, *spec.fields, *spec.categorical}):
             if covered(name, self.ignore):
-                raise ValueError(f"field {name!r} is the event's id, time, weight or value, never a feature")
+                raise ValueError(
+                    f"field {name!r} is the event's id, time, weight or value, never a feature"
+                    f"{_ONLY_TIMES if self.roles.get(name) is Role.TIME else ''}"
+                )
+        for name, role in self.roles.items():
+            settings = spec.fields.get(name, FieldSpec())
+            if role is Role.TIME and settings.is_time and settings.time_unit != self.time_unit:
+                raise ValueError(
+                    f"field {name!r} is the event's time, in {self.time_unit}, and cannot have time_unit "
+                    f"{settings.time_unit} as a feature"
+                )
 
     def indicators(self) -> tuple[str, ...]:
         """Names whose absence is a feature, in the order of the specification."""

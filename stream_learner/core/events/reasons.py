@@ -11,7 +11,7 @@ from enum import IntEnum
 class Reason(IntEnum):
     """Outcome of reading one event: OK, or the reason of the first check that failed, in the order of `reference`.
 
-    The last three are of records in another form than plain JSON; they come before what `reference` checks.
+    13 to 15 are of records in another form than plain JSON; they come before what `reference` checks.
     """
 
     OK = 0
@@ -30,6 +30,7 @@ class Reason(IntEnum):
     NOT_FRAMED = 13
     NOT_OF_SCHEMA = 14
     UNUSABLE_SCHEMA = 15
+    NOT_A_TIME = 16
 
     @property
     def text(self) -> str:
@@ -54,6 +55,7 @@ _TEXTS = {
     Reason.NOT_FRAMED: "the bytes do not begin with 0 and a schema id",
     Reason.NOT_OF_SCHEMA: "the bytes are not what the schema says",
     Reason.UNUSABLE_SCHEMA: "the schema cannot be used",
+    Reason.NOT_A_TIME: "a field of kind hour, weekday or hour_of_week holds no time in its time_unit",
 }
 BEYOND_FLOAT64 = "a number is beyond float64"
 """The words for NOT_JSON where `reference.beyond_float64` says so."""

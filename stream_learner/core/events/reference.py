@@ -30,7 +30,9 @@ from typing import Any
 import orjson
 
 from stream_learner.core.events.feature_keys import size_text
+from stream_learner.core.events.feature_spec import FieldSpec
 from stream_learner.core.events.field_numbers import Origin
+from stream_learner.core.events.local_time import value_in_zone
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.machine.arithmetic import log1p
@@ -268,6 +270,8 @@ def _read_features(plan: Plan, event: dict[str, Any]) -> tuple[list[int], list[f
 def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
     """The feature of a string, number or boolean of a field that gives features. Raises Refused."""
     kind = plan.settings.kind
+    if plan.settings.is_time:
+        return f"{plan.in_keys}={_value_of_time(plan.settings, value)}".encode(), 1.0
     if isinstance(value, str):
         text = value.encode()
         if len(text) > max_value_bytes:
@@ -285,6 +289,13 @@ def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
     if kind == "log":
         number = math.copysign(float(log1p(abs(number))), number)
     return plan.in_keys.encode(), number
+
+
+def _value_of_time(settings: FieldSpec, value: Any) -> int:
+    try:
+        return value_in_zone(settings.kind, settings.zone, read_time(value, settings.time_unit))
+    except Refused:
+        raise Refused(Reason.NOT_A_TIME) from None
 
 
 def _add_crosses(

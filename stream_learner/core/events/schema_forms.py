@@ -101,6 +101,8 @@ class SchemaDecoder:
             for role, path in by_role.items()
             if role is not Role.ID
         ]
+        timed = plan.features.fields.items() if plan.features is not None else ()
+        self._changes += [(name, moment_as(found.time_unit)) for name, found in timed if found.is_time]
         self._readers: OrderedDict[int, Read] = OrderedDict()
         self._absent: list[int] = []
         """Ids that the registry did not have when it was asked last."""

@@ -17,7 +17,8 @@ program writes when it makes JSON of it:
 | time of day, duration | a number: Avro's own, the seconds of Protobuf's |
 | uuid | text |
 
-The field of an event's time is read as what it is, whatever `time_unit` says, if it holds a moment.
+The field of an event's time, and one of a kind for times, is read as what it is, whatever `time_unit` says, if it holds
+a moment.
 """
 
 from __future__ import annotations

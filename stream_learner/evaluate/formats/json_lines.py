@@ -86,6 +86,7 @@ def expected_of(reason: Reason, spec: FeatureSpec) -> str:
         Reason.NOT_OBJECT: "a JSON object",
         Reason.NOT_FINITE: "features with finite values",
         Reason.TOO_MANY_FEATURES: f"at most {spec.max_features:,} features",
+        Reason.NOT_A_TIME: "a time in each field of kind hour, weekday or hour_of_week",
         Reason.VALUE_TOO_LONG: f"names and texts of at most {spec.max_value_bytes:,} bytes",
     }[reason]
 

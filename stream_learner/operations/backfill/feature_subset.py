@@ -66,9 +66,9 @@ def subset_for(config: Config, source: Config, until_tick: int, report: Report |
     if old.to_dict() == new.to_dict():
         return None
     events, forms = config.event_specs()[0], EventForms(config)
-    if list(events.paths()) != list(content["inputs"]["ignored_fields"]):
+    if list(events.paths(old)) != list(content["inputs"]["ignored_fields"]):
         raise ConfigError(
-            f"input.impressions says that id, time and weight are in {', '.join(events.paths())}; "
+            f"input.impressions says that id, time and weight are in {', '.join(events.paths(old))}; "
             f"{source.examples_topic} was made with {', '.join(content['inputs']['ignored_fields'])}"
         )
     impressions = content["inputs"]["impressions"]

@@ -93,11 +93,16 @@ def check_fields(
         kind, distinct = plan.of(one.path).settings.kind, f"{one.distinct:,} distinct values among {one.count:,}"
         if one.path in leaking:
             yield leaking[one.path].finding()
+        elif plan.of(one.path).settings.is_time:
+            continue
         elif one.is_unique and (one.median is None or one.path in paths_of_times or kind == "category"):
             what = "a time" if one.path in paths_of_times else "an id"
             seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
             means = "each event adds a feature that never comes again: the model grows, and learns nothing from it"
-            yield Finding("warns", "unique_field", seen, means, f"features.exclude: [{one.path}]")
+            change = f"features.exclude: [{one.path}]"
+            if one.path in paths_of_times:
+                change += f", or features.fields: {{{one.path}: {{kind: hour_of_week}}}}"
+            yield Finding("warns", "unique_field", seen, means, change)
         elif one.is_large and kind == "number" and optimizer not in SCALE_FREE:
             seen = (
                 f"`{one.path}` is a {one.kind} of kind number: {one.least:g} to {one.largest:g}, median {one.median:g}"

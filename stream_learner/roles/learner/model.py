@@ -331,16 +331,16 @@ class LearnedModel:
     def _description(self) -> dict[str, Any]:
         """The content of the model record, with what a scorer must know."""
         config, progress = self.config, self.learner.progress
-        impressions, _ = config.event_specs()
+        (impressions, _), features = config.event_specs(), config.feature_spec()
         topics, rewinds = config.input, self._checkpoints.rewinds
         described = model_record(
             name=config.model,
             tick_ms=config.join.tick_ms,
-            features=config.feature_spec().to_dict(),
+            features=features.to_dict(),
             kind=self.learner.kind(),
             log=config.examples_topic,
             inputs=Inputs(
-                topics.impressions.topic, topics.clicks.topic, list(impressions.paths()), config.join.window_ms
+                topics.impressions.topic, topics.clicks.topic, list(impressions.paths(features)), config.join.window_ms
             ),
             metrics=progress.summary(),
             slices=progress.slices(),

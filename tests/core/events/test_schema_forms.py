@@ -32,9 +32,11 @@ from stream_learner.core.events.decoders import (
     SchemaAwaited,
 )
 from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
+from stream_learner.core.events.local_time import value_in_zone
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.events.schema_forms import SchemaForm
 from stream_learner.core.events.schemas import BadSchema, OneSchema, Schema
+from stream_learner.core.machine.hashing import hash_texts
 from tests.oracles.schema_events import (
     EXAMPLES,
     KINDS,
@@ -198,6 +200,19 @@ def test_a_moment_is_read_as_what_it_is(kind: str, unit: Any, path: str) -> None
         found = shown(form, write(shape, event), spec=spec)
         assert found.status[0] == 0
         assert found.time_ms[0] == EXAMPLES["millis"]
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "us", "iso", "auto"])
+def test_a_moment_gives_its_hour_as_what_it_is(unit: Any) -> None:
+    """Also where the field is of a kind for times, the event's own time or another one."""
+    shape: Shape = {"id": "text", "t": "moment", "in": {"t": "millis"}}
+    event = {"id": "i", "t": EXAMPLES["moment"], "in": {"t": EXAMPLES["millis"]}}
+    features = FeatureSpec(fields={name: FieldSpec("hour_of_week", time_unit=unit) for name in ("t", "in.t")})
+    spec = EventSpec(time="t", time_unit=unit, max_skew_ms=1 << 62)
+    hour = value_in_zone("hour_of_week", "UTC", EXAMPLES["millis"])
+    for form, write in ((avro_form(avro_schema(shape)), avro_bytes), (proto_form(proto_text(shape)), proto_bytes)):
+        found = shown(form, write(shape, event), spec=spec, features=features)
+        assert found.keys[:2].tolist() == hash_texts([f"t={hour}".encode(), f"in.t={hour}".encode()])
 
 
 def test_a_moment_before_1970_or_after_9999_is_refused() -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from stream_learner.core.events.feature_keys import KEY_RULES, name_in_keys, size_text
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec
+from stream_learner.core.events.local_time import value_in_zone
+from stream_learner.core.events.reference import read_time
 from stream_learner.core.machine import hashing
 from stream_learner.core.machine.memory import address_of
 from tests.oracles.arithmetic import size
@@ -91,6 +93,15 @@ def test_published_sizes_hold() -> None:
         assert f"b{size(float(number)):04d}" == size_text(float(number)) == text
 
 
+def test_published_times_hold() -> None:
+    """Every time of docs/hash-vectors.md has the hour and weekday printed beside it."""
+    rows = re.findall(r"^\| `(\S+)` \| (\S+) \| (\d+) \| (\d) \| (\d+) \|$", VECTORS.read_text(encoding="utf-8"), re.M)
+    assert len(rows) >= 9
+    for text, zone, *values in rows:
+        found = [value_in_zone(kind, zone, read_time(text, "iso")) for kind in ("hour", "weekday", "hour_of_week")]
+        assert found == [int(value) for value in values]
+
+
 def test_published_vectors_of_events_hold() -> None:
     """Every event of docs/hash-vectors.md has the features printed below it, under the specification above it."""
     import orjson
@@ -108,4 +119,4 @@ def test_published_vectors_of_events_hold() -> None:
             got = [[f"{key:016x}", value] for key, value in zip(rows.keys.tolist(), rows.values.tolist(), strict=True)]
             assert got == orjson.loads(body)
             checked += 1
-    assert checked >= 4
+    assert checked >= 10

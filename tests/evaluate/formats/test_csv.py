@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 from stream_learner.evaluate.formats.csv import CsvText, column_index, csv_names
 from tests.evaluate.formats import text_oracle
 from tests.evaluate.formats.test_libsvm import numbers
+from tests.oracles import feature_rows
 
 NAMES = ["y", "site", "age", "w", "a name that is longer than thirty-two bytes =", "s=ize", "\\x", "skipped"]
 SPEC: dict[str, Any] = {
@@ -64,6 +65,15 @@ def test_numbers_are_the_nearest_float64(texts: list[str]) -> None:
     got = text_oracle.examples(parser.parse("\n".join(texts).encode(), 1))
     wanted = {place: float(text) for place, text in enumerate(texts, 1) if abs(float(text)) != float("inf")}
     assert {place: sum(value for _, value in row) for place, (_, _, row) in got.items()} == wanted
+
+
+def test_a_column_of_times_has_their_hours() -> None:
+    """Written as numbers or as text; a cell that is no time is a fault where it stands."""
+    spec = FeatureSpec(fields={"at": FieldSpec("hour", zone="Asia/Kolkata")}, bias=False)
+    lines = b"y,at\n1,1700000000000\n0,2023-11-14T22:13:20Z\n0,1.7e9\n0,\n1,noon\n"
+    parsed = CsvText(["y", "at"], label="y", features=spec).parse(lines, 1)
+    assert [row for _, _, row in text_oracle.examples(parsed).values()] == [[(feature_rows.h("at=3"), 1.0)]] * 3 + [[]]
+    assert parsed.faults == [(6, 3, "a time in each field of kind hour, weekday or hour_of_week")]
 
 
 def test_damage_changes_no_other_line() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stream_learner.core.events.decoders import EventSpec, ImpressionDecoder
-from stream_learner.core.events.feature_spec import FeatureSpec
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
 from stream_learner.core.events.features import FeatureEncoder
 from stream_learner.evaluate.formats.json_lines import JsonLines
 from tests.core.events import json_texts
@@ -122,12 +122,13 @@ def test_damaged_lines_are_faults_and_change_no_other() -> None:
         (b'{"a":1,"label":"yes"}', 8, "a finite number as label, or true or false"),
         (b'{"w":-1}', 2, "a finite number of 0 or more as weight"),
         (b'{"a":[1,2,3,4]}', 1, "at most 3 features"),
+        (b'{"at":"noon"}', 1, "a time in each field of kind hour, weekday or hour_of_week"),
         (b'{"a":"' + b"x" * 4097 + b'"}', 1, "names and texts of at most 4,096 bytes"),
     ],
 )
 def test_a_fault_names_the_byte_where_it_can(line: bytes, column: int, expected: str) -> None:
     """Where JSON ends, or where the field is; else the beginning of the line."""
-    parser = JsonLines(weight="w", features=FeatureSpec(max_features=3))
+    parser = JsonLines(weight="w", features=FeatureSpec(max_features=3, fields={"at": FieldSpec("hour")}))
     assert parser.parse(b"\n" + line + b"\n{}", 1).faults == [(2, column, expected)]
 
 

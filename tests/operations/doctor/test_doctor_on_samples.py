@@ -416,6 +416,22 @@ def test_a_field_that_tells_the_label(case: str) -> None:
     assert ("extra is left out: it tells the label" in text) == (severity is not None)
 
 
+def test_a_time_among_the_features_is_told_unless_its_kind_reads_it() -> None:
+    """The finding names the kind; the event's own time may have one; a field without times is told for what it is."""
+    site = Site().with_impressions(
+        write=lambda one: {**impression(one), "seen": iso(one.time_ms), "no": f"n{one.number}"}
+    )
+    told = [one for one in report_of(site).findings if one.name == "unique_field" and "`seen`" in one.seen]
+    assert [one.change for one in told] == [
+        "features.exclude: [seen], or features.fields: {seen: {kind: hour_of_week}}"
+    ]
+    kinds = {"seen": {"kind": "hour_of_week"}, "ts": {"kind": "hour", "zone": "Asia/Kolkata"}}
+    timed = site.with_settings('features.exclude=["no"]', f"features.fields={json.dumps(kinds)}")
+    assert names(report_of(timed)) == []
+    wrong = site.with_settings(f"features.fields={json.dumps({'seen': {'kind': 'hour'}, 'no': {'kind': 'hour'}})}")
+    assert names(report_of(wrong)) == [("stops", "impressions_not_a_time")]
+
+
 def proposed(site: Site) -> tuple[Mapping[str, Any], str]:
     """The settings of the first configuration of a site, and its notes."""
     sides = [side_of(*one) for one in zip(("impressions", "clicks"), samples(site), strict=True)]  # type: ignore[arg-type]

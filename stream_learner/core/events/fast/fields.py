@@ -17,6 +17,7 @@ from stream_learner.core.events.fast.keys import key_hash, look_up
 from stream_learner.core.events.fast.strings import SHORT
 from stream_learner.core.events.feature_keys import longest_text
 from stream_learner.core.events.field_numbers import NOT_COUNTED
+from stream_learner.core.events.local_time import PARTS, WEEK_HOURS, zone_changes
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
 from stream_learner.core.machine.hashing import P1, P2, hash_texts
 from stream_learner.core.machine.memory import address_of
@@ -28,6 +29,7 @@ TEXT_ROOM = 1 << 16
 
 _TAKES = {"auto": lay.TAKE_SIZE, "number": lay.TAKE_NUMBER, "category": lay.TAKE_CATEGORY}
 _TAKES |= {"log": lay.TAKE_LOG, "bucket": lay.TAKE_BUCKET, "ignore": lay.TAKE_NOTHING}
+_TAKES |= dict.fromkeys(PARTS, lay.TAKE_TIME)
 
 
 def _padded(raw: bytes) -> NDArray[np.uint8]:
@@ -229,7 +231,8 @@ class FieldMemory:
     def _put_treatment(self, field: int, plan: FieldPlan) -> None:
         string = number = lay.TAKE_ROLE if plan.role else lay.TAKE_NOTHING
         if plan.feature:
-            string, number = lay.TAKE_CATEGORY, _TAKES[plan.settings.kind]
+            number = _TAKES[plan.settings.kind]
+            string = number if number == lay.TAKE_TIME else lay.TAKE_CATEGORY
         enter = lay.TAKE_INSIDE if plan.below or plan.role_below else lay.SKIP_INSIDE
         prefix = f"{plan.in_keys}=".encode()
         keys = hash_texts([plan.in_keys.encode(), prefix + b"true", prefix + b"false"])
@@ -245,6 +248,8 @@ class FieldMemory:
         self._put_rooms(field, plan, string == lay.TAKE_CATEGORY, number == lay.TAKE_CATEGORY)
         if number == lay.TAKE_BUCKET:
             self._put_buckets(field, plan)
+        if number == lay.TAKE_TIME:
+            self._put_zone(field, plan)
 
     def _put_prefix(self, field: int, prefix: bytes) -> None:
         whole = len(prefix) & ~7
@@ -269,6 +274,15 @@ class FieldMemory:
         keys = hash_texts([f"{plan.in_keys}=b{i}".encode() for i in range(len(edges) + 1)])
         self._put(field, lay.FIELD_EDGE_COUNT, len(edges))
         self._put(field, lay.FIELD_EDGES, self._pooled(edges.tobytes() + np.array(keys, np.uint64).tobytes()))
+
+    def _put_zone(self, field: int, plan: FieldPlan) -> None:
+        begins, ahead = zone_changes(plan.settings.zone)
+        divisor, count = PARTS[plan.settings.kind]
+        keys = hash_texts([f"{plan.in_keys}={hour // divisor % count}".encode() for hour in range(WEEK_HOURS)])
+        table = np.array([*begins, *ahead], np.int64).tobytes() + np.array(keys, np.uint64).tobytes()
+        self._put(field, lay.FIELD_EDGE_COUNT, len(begins))
+        unit = lay.UNIT_CODES[plan.settings.time_unit].to_bytes(8, "little")
+        self._put(field, lay.FIELD_EDGES, self._pooled(table + unit))
 
     def _pooled(self, data: bytes) -> int:
         """Copy bytes into the pool, with padding. Returns their offset."""

@@ -19,6 +19,8 @@ FAIL = -1
 # Entry of a field. The pattern is the `"key":` of the field as the JSON has it; START and MASK are its first bytes.
 # The prefix is `name=`; ROUNDS are XXH64's rounds of its first three whole words. TAIL is what follows the last whole
 # word, and TAIL_MASK the bytes of a word that TAIL leaves free. PATTERN, PREFIX and EDGES are offsets in the pool.
+# EDGES: of a bucket its edges and then the keys; of a time the first seconds at which its zone has an offset, as many
+# offsets in seconds, the keys by the hour of the week, and the code of its unit.
 # NEXT: the field predicted to follow. SEEN: the number of the object that had the field last.
 # TEXT_ROOM, DIGITS_ROOM: the longest text and the longest integer that are ordinary categories; -1 if none are.
 # LENGTH: the length predicted for a text, or NO_LENGTH. LAST_LENGTH: that of the last text that was not predicted, and
@@ -58,14 +60,16 @@ FIELD_BYTES = 296
 # FIELD_LENGTH where no length is predicted: more than one look at a text can see.
 NO_LENGTH = 32
 
-# FIELD_STRING: what strings and booleans of the field become. FIELD_NUMBER: what its numbers become.
+# FIELD_STRING: what strings and booleans of the field become. FIELD_NUMBER: what its numbers become. With TAKE_ROLE and
+# TAKE_TIME both are the same, and FIELD_ROLE says which role it is: with TAKE_TIME none, or the time.
 TAKE_NOTHING = 0
 TAKE_CATEGORY = 1
 TAKE_NUMBER = 2
 TAKE_LOG = 3
 TAKE_BUCKET = 4
-TAKE_ROLE = 5
-TAKE_SIZE = 6
+TAKE_SIZE = 5
+TAKE_ROLE = 6
+TAKE_TIME = 7
 
 # FIELD_UNKNOWN: what to do with an unknown key inside this field.
 UNKNOWN_MATTERS = 0

@@ -70,7 +70,7 @@ def _take_string(context: int, field: int, at: int, end: int) -> int:
     take = load_i64(field + lay.FIELD_STRING)
     if take == lay.TAKE_CATEGORY:
         return at if _take_category(context, field, text, length, True) else FAIL
-    if take == lay.TAKE_ROLE:
+    if take >= lay.TAKE_ROLE:
         return at if take_role_text(context, field, text, length) else FAIL
     return at
 
@@ -93,7 +93,7 @@ def _take_digits(context: int, field: int, at: int) -> int:
     take = load_i64(field + lay.FIELD_NUMBER)
     if take == lay.TAKE_CATEGORY and integer:
         return behind if _take_category(context, field, at, behind - at, False) else FAIL
-    if take == lay.TAKE_ROLE:
+    if take >= lay.TAKE_ROLE:
         return behind if take_role_number(context, field, at, behind - at, integer, value) else FAIL
     return behind if take_number(context, field, value) else FAIL
 
@@ -107,8 +107,8 @@ def _take_literal(context: int, field: int, at: int) -> int:
         return behind
     letter = load_byte(at)
     if letter == 0x6E:
-        return behind if take != lay.TAKE_ROLE or take_role_null(context, field) else FAIL
-    if take == lay.TAKE_ROLE:
+        return behind if take < lay.TAKE_ROLE or take_role_null(context, field) else FAIL
+    if take >= lay.TAKE_ROLE:
         return FAIL
     key = load_u64(field + (lay.FIELD_TRUE_KEY if letter == 0x74 else lay.FIELD_FALSE_KEY))
     taken = emit(context, load_i64(field + lay.FIELD_WATCH), load_i64(field + lay.FIELD_COUNTED), key, 1.0)

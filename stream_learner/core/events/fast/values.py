@@ -14,6 +14,7 @@ from stream_learner.core.events.fast.numbers import MAX_DIGITS, nearest_float, r
 from stream_learner.core.events.fast.strings import QUOTE, category_key, string_end, unescape
 from stream_learner.core.events.fast.times import time_of_float, time_of_integer, time_of_text
 from stream_learner.core.events.feature_keys import SIZE_SHIFT
+from stream_learner.core.events.local_time import CALENDAR_S, REPEATS_FROM_S, THURSDAY_S, WEEK_HOURS
 from stream_learner.core.events.plan import Role
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import not_zero, xxh64_at
@@ -32,6 +33,7 @@ from stream_learner.core.machine.memory import (
 COMMA, COLON, MINUS = 0x2C, 0x3A, 0x2D
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 
+_NO_ROLE = int(Role.NONE)
 _ID, _TIME, _WEIGHT, _VALUE = int(Role.ID), int(Role.TIME), int(Role.WEIGHT), int(Role.VALUE)
 _TRUE = np.uint64(int.from_bytes(b"true", "little"))
 _ALSE = np.uint64(int.from_bytes(b"alse", "little"))
@@ -141,9 +143,59 @@ def _found(context: int, role: int) -> bool:
 
 
 @kernel
+def _take_time(context: int, field: int, time_ms: int) -> bool:
+    """Add the feature of a time, by kind and zone of its field. False for FAIL, or if there are too many features."""
+    if time_ms < 0:
+        return False
+    time_s = time_ms // 1000
+    if time_s >= REPEATS_FROM_S:
+        time_s = REPEATS_FROM_S + (time_s - REPEATS_FROM_S) % CALENDAR_S
+    begins = load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_EDGES)
+    count = load_i64(field + lay.FIELD_EDGE_COUNT)
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if load_i64(begins + 8 * middle) <= time_s:
+            low = middle
+        else:
+            high = middle
+    local_s = time_s + load_i64(begins + 8 * (count + low))
+    key = load_u64(begins + 8 * (2 * count + (local_s + THURSDAY_S) // 3600 % WEEK_HOURS))
+    return emit(context, load_i64(field + lay.FIELD_WATCH), load_i64(field + lay.FIELD_COUNTED), key, 1.0)
+
+
+@kernel
+def _unit_of(context: int, field: int) -> int:
+    """The code of the unit of a field whose times are features."""
+    words = 2 * load_i64(field + lay.FIELD_EDGE_COUNT) + WEEK_HOURS
+    return load_i64(load_i64(context + lay.CTX_POOL) + load_i64(field + lay.FIELD_EDGES) + 8 * words)
+
+
+@kernel
+def _time_of_digits(text: int, unit: int, integer: bool, value: float) -> int:
+    """Epoch ms of the number whose digits are at `text`, else FAIL."""
+    if not integer:
+        return time_of_float(value, unit)
+    _, magnitude = read_integer(text)
+    return time_of_integer(np.int64(magnitude), unit) if value >= 0.0 else FAIL
+
+
+@kernel
+def _take_role_time(context: int, field: int, time_ms: int) -> bool:
+    """Take the time of the event, FAIL for one that plain Python has to decide; also as a feature if it is one."""
+    store_i64(context + lay.CTX_TIME, time_ms)
+    return _take_time(context, field, time_ms) if load_i64(field + lay.FIELD_STRING) == lay.TAKE_TIME else time_ms >= 0
+
+
+@kernel
 def take_role_text(context: int, field: int, text: int, length: int) -> bool:
-    """Take a string as the value of a role: an id, or a time in ISO 8601. False if the role wants no such string."""
+    """Take a string as the value of a role: an id, or a time in ISO 8601; or as a time that is a feature.
+
+    False if no such string is wanted.
+    """
     role = load_i64(field + lay.FIELD_ROLE)
+    if role == _NO_ROLE:
+        return _take_time(context, field, time_of_text(text, length, _unit_of(context, field)))
     if not _found(context, role):
         return False
     if role == _ID:
@@ -151,15 +203,18 @@ def take_role_text(context: int, field: int, text: int, length: int) -> bool:
         return True
     if role != _TIME:
         return False
-    time_ms = time_of_text(text, length, load_i64(context + lay.CTX_TIME_UNIT))
-    store_i64(context + lay.CTX_TIME, time_ms)
-    return time_ms >= 0
+    return _take_role_time(context, field, time_of_text(text, length, load_i64(context + lay.CTX_TIME_UNIT)))
 
 
 @kernel
 def take_role_number(context: int, field: int, text: int, length: int, integer: bool, value: float) -> bool:
-    """Take a number, whose digits are at `text`, as the value of a role. False if the role wants no such number."""
+    """Take a number, whose digits are at `text`, as the value of a role, or as a time that is a feature.
+
+    False if no such number is wanted.
+    """
     role = load_i64(field + lay.FIELD_ROLE)
+    if role == _NO_ROLE:
+        return _take_time(context, field, _time_of_digits(text, _unit_of(context, field), integer, value))
     if not _found(context, role):
         return False
     if role == _ID:
@@ -167,22 +222,16 @@ def take_role_number(context: int, field: int, text: int, length: int, integer: 
         return integer
     if role == _TIME:
         unit = load_i64(context + lay.CTX_TIME_UNIT)
-        if integer:
-            _, magnitude = read_integer(text)
-            time_ms = time_of_integer(np.int64(magnitude), unit) if value >= 0.0 else FAIL
-        else:
-            time_ms = time_of_float(value, unit)
-        store_i64(context + lay.CTX_TIME, time_ms)
-        return time_ms >= 0
+        return _take_role_time(context, field, _time_of_digits(text, unit, integer, value))
     store_f64(context + lay.CTX_NUMBER, abs(value))
     return 0.0 <= value <= load_f64(context + lay.CTX_MAX_NUMBER)
 
 
 @kernel
 def take_role_null(context: int, field: int) -> bool:
-    """Take null as the value of a role: weight and value then keep their 1. False for the other roles."""
+    """Take null as the value of a role: weight and value then keep their 1. False for an id or the event's time."""
     role = load_i64(field + lay.FIELD_ROLE)
-    return _found(context, role) and (role == _WEIGHT or role == _VALUE)
+    return role == _NO_ROLE or (_found(context, role) and (role == _WEIGHT or role == _VALUE))
 
 
 @kernel
