@@ -94,7 +94,11 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
     ),
     "no click delay: clicks are taken to come with the impressions": (
         "clicks alone 5 min late",
-        lambda: [(StreamClock, "_extra", lambda self: 0)],
+        lambda: [(StreamClock, "_extra", lambda self, base: 0)],
+    ),
+    "clicks are taken to catch up with the impressions": (
+        "impressions catch up before clicks",
+        lambda: [(StreamClock, "_clicks_came", lambda self, base: None)],
     ),
     "no topic: a partition knows its own arrivals only": (
         "mirror 35 min behind, a partition added",
@@ -125,7 +129,7 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         lambda: [(StreamClock, "_own_until", lambda self, m, base: (None, None))],
     ),
     "the first arrivals of a partition say nothing of its own": (
-        "restart as the clicks of one of 4 partitions stop",
+        "restarts, one of 4 partitions 35 min behind",
         _few_say_nothing,
     ),
     "the lag of a partition is forgotten over a restart where others are live": (

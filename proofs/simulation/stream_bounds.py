@@ -23,6 +23,7 @@ from proofs.simulation.stream_worlds import (
     Span,
     StreamWorld,
     WrongBatch,
+    catching_up,
     clicks_dead,
     drifting,
     every_5_min,
@@ -204,7 +205,15 @@ def _short_troubles() -> dict[str, Short]:
     away = stalled(3 * MINUTE, catches_up=True, from_h=0.3, side=CLICKED)
     disorder = kept_back(3 * MINUTE, 0.15, 1_800, side=CLICKED)
     beside = (Span(0, 0.5, 1), Span(-1, 0.2, 0.06, replayed(-1, 0.2, 0.1, 0.33)))
+    first = catching_up(5 * MINUTE, 0.2, 0.2 + 45 / 3600)
+    again = restarts(0.2 + 15 / 3600, remembers=True, down_ms=5 * SECOND)
     return {
+        "impressions catch up before clicks": Short(
+            StreamWorld(hours=0.3, ctr=0.1, way=first), says=("clicks_lag", "stream_lags")
+        ),
+        "restart while impressions catch up before clicks": Short(
+            StreamWorld(hours=0.3, ctr=0.1, way=first, restarts=again), says=("clicks_lag", "stream_lags")
+        ),
         "a replay beside live events, clicks away for 3 min": Short(
             StreamWorld(spans=beside, way=away),
             Bounds(late=14, guessed=1),

@@ -201,6 +201,17 @@ def kept_back(ms: int, from_h: float, within_ms: int, side: int | None = None) -
     return way
 
 
+def catching_up(lag_ms: int, impressions_h: float, clicks_h: float, within_ms: int = 30 * SECOND) -> Way:
+    """Both inputs are behind by so much; from an hour of its own on each catches up."""
+
+    def way(partition: int, of: int, moment: float) -> float:
+        begins = BEGINNING + (impressions_h if of == SHOWN else clicks_h) * HOUR
+        since = moment - (begins - lag_ms)
+        return moment + lag_ms if since < 0 else max(moment, begins + since * within_ms / (lag_ms + within_ms))
+
+    return way
+
+
 def drifting(before_ms: int, after_ms: int, from_h: float, to_h: float) -> Way:
     """The lag goes from one to the other between two hours of event time."""
 

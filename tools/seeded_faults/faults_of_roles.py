@@ -116,12 +116,21 @@ FAULTS = (
         tests=("tests/simulation/test_stream_worlds.py",),
     ),
     Fault(
+        name="clicks-that-have-not-caught-up-are-forgotten",
+        area="restarts",
+        harm="A joiner that is started again while impressions have caught up and clicks have not loses those clicks.",
+        file="stream_learner/roles/joiner/stream_clock.py",
+        old="        extra = min(self._extra(base) or 0, 0)\n",
+        new="        extra = min(self._delay() or 0, 0)\n",
+        tests=("tests/simulation/test_stream_worlds.py",),
+    ),
+    Fault(
         name="a-silence-that-has-begun-is-forgotten",
         area="restarts",
         harm="A joiner that takes over a partition which has just fallen silent closes it with the others.",
         file="stream_learner/roles/joiner/stream_clock.py",
-        old="        return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base, *moments)\n",
-        new="        return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base, next(moments))\n",
+        old="        return Remembered(lag, extra, self.stood_at(m, base) + base, *moments)\n",
+        new="        return Remembered(lag, extra, self.stood_at(m, base) + base, next(moments))\n",
         tests=("tests/roles/joiner/test_stream_clock.py",),
     ),
     Fault(

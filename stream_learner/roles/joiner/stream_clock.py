@@ -116,15 +116,18 @@ class Arrivals:
 
 
 class TopicArrivals(NamedTuple):
-    """The arrivals of both topics, of all partitions that a process reads."""
+    """The arrivals of both topics, of all partitions that a process reads. clicks: by their delay beside impressions;
+    click_times: the same by their own times.
+    """
 
     impressions: Arrivals
     clicks: Arrivals
+    click_times: Arrivals
 
     @classmethod
     def none_yet(cls, rule: ClockRule) -> TopicArrivals:
         """Those of a process that begins."""
-        return cls(Arrivals(rule.grace_ms), Arrivals(rule.grace_ms))
+        return cls(*(Arrivals(rule.grace_ms) for _ in range(3)))
 
 
 class Remembered(NamedTuple):
@@ -172,8 +175,7 @@ class StreamClock:
 
     def __post_init__(self) -> None:
         self._came = self.began
-        self.impressions = Arrivals(self.rule.grace_ms)
-        self.clicks = Arrivals(self.rule.grace_ms)
+        self.impressions, self.clicks, self._click_times = (Arrivals(self.rule.grace_ms) for _ in range(3))
         self._old: deque[bool] = deque(maxlen=MANY)
         self._old_until = -1
 
@@ -234,9 +236,15 @@ class StreamClock:
             self.remembered = kept._replace(clicks=_later(kept.clicks, until), own_clicks=own)
         lag_offset = self._lag_offset(base)
         if arrived and lag_offset is not None:
-            offsets = (self._without_those_of_old(times_ms[-MANY:], m, closed_ms) - m - lag_offset).tolist()
-            self.clicks.add(offsets, m)
-            self.topics.clicks.add(offsets, m)
+            own = (self._without_those_of_old(times_ms[-MANY:], m, closed_ms) - m).tolist()
+            delays = [offset - lag_offset for offset in own]
+            for arrivals, offsets in (
+                (self.clicks, delays),
+                (self.topics.clicks, delays),
+                (self._click_times, own),
+                (self.topics.click_times, own),
+            ):
+                arrivals.add(offsets, m)
 
     def lag_ms(self, base: int) -> int | None:
         """How far impressions are behind the brokers' clock when they come, ms; None where that is not known."""
@@ -245,7 +253,7 @@ class StreamClock:
 
     def extra_ms(self) -> int | None:
         """How much later than impressions clicks come, ms, at most 0; None where that is not known."""
-        extra = self._extra()
+        extra = self._delay()
         return None if extra is None else min(extra, 0)
 
     def stood_at(self, m: int, base: int, *, impressions_seen: bool = True) -> int:
@@ -309,11 +317,12 @@ class StreamClock:
             for one, until in zip((self.impressions, self.clicks), self._own_until(m, base), strict=True)
         ]
         moments = (-1 if until is None else until + base for until in (of_clicks, *own))
-        return Remembered(lag, self.extra_ms() or 0, self.stood_at(m, base) + base, *moments)
+        extra = min(self._extra(base) or 0, 0)
+        return Remembered(lag, extra, self.stood_at(m, base) + base, *moments)
 
     def now_ms(self, m: int, base: int, *, impressions_seen: bool = True) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""
-        offset, extra = self._lag_offset(base), self._extra()
+        offset, extra = self._lag_offset(base), self._extra(base)
         if offset is None:
             return None
         if extra is None:
@@ -330,8 +339,23 @@ class StreamClock:
         offset = _agreed(self.impressions, self.topics.impressions, fallback)
         return offset if offset is None or base is None else min(offset, base)
 
-    def _extra(self) -> int | None:
+    def _delay(self) -> int | None:
         return _agreed(self.clicks, self.topics.clicks, None if self.remembered is None else self.remembered.extra)
+
+    def _extra(self, base: int) -> int | None:
+        """The extra delay of clicks. If impressions have caught up, clicks have when one of the last ones says so."""
+        extra, offset, came = self._delay(), self._lag_offset(base), self._clicks_came(base)
+        if extra is None or offset is None or came is None or offset + extra <= came + self.rule.grace_ms:
+            return extra
+        return max(came - offset, extra - self.rule.idle_after_ms)
+
+    def _clicks_came(self, base: int) -> int | None:
+        """The offset of clicks by their own times: the largest of the last ones."""
+        own, topic, kept = self._click_times, self.topics.click_times, self.remembered
+        if own.known:
+            return own.slow
+        few = [one.slow for one in (own, topic) if one.count]
+        return min([*few, *([] if kept is None else [base - kept.lag + kept.extra])], default=None)
 
 
 def _later(moment: int, until: int) -> int:
