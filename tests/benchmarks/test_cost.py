@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -96,3 +97,18 @@ def test_the_network_carries_an_event_to_brokers_copies_and_a_reader() -> None:
     assert impressions.size == pytest.approx(cost.BILLION.a_s * 600 * 4, rel=1e-3)
     assert log.size == pytest.approx(cost.BILLION.a_s * 200 * 4, rel=1e-3)
     assert weights.size == pytest.approx(cost.BILLION.a_s * 8 * 12, rel=1e-3)
+
+
+def test_what_the_page_says_of_three_sizes_is_what_doctor_would_say() -> None:
+    """With a hundredth as many features as impressions a day."""
+    page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    for name, a_day in (("10 M", 1e7), ("100 M", 1e8), ("1 G", 1e9)):
+        traffic = replace(cost.BILLION, a_s=a_day / sizing.DAY_S, model_features=a_day / 100)
+        needs = {need.what: need for need in sizing.needs(traffic)}
+        cores = sum(need.size * sizing.PEAK for need in needs.values() if need.unit == "cores")
+        besides = needs["each process: memory besides"].size
+        joiner = needs["joiners: memory"].size * sizing.PEAK + besides
+        learner, scorer = (needs[f"{role}: memory"].size + besides for role in ("learner", "scorer"))
+        disks = sum(need.size for what, need in needs.items() if what.startswith("brokers:") and need.unit == "bytes")
+        memory = ", ".join(sizing.amount(size) for size in (joiner, learner, scorer))
+        assert f"| {name} | {cores:.2g} | {memory} | {sizing.amount(disks)} |" in page
