@@ -31,7 +31,7 @@ Predict = Callable[[ExampleRecord], NDArray[np.float64]]
 """Predictions f64[n] in [0, 1] of a record's examples, by the model before the tick, which it must not change."""
 
 MOST_MS: Final = 600_000
-"""No tick stands for more log time than this, however long the pause before it."""
+"""No tick stands for more log time than this, however long the pause before it; but for what its own windows span."""
 _MARKED: Final = 9
 """How many fields of `TickSums` marks have."""
 
@@ -187,7 +187,7 @@ class Gate:
         self._judged = -1
         self._lags: dict[int, int] = {}
         self._coming_lags: dict[int, int] = {}
-        self._waited = self._coming_waited = 0
+        self._waited = self._coming_waited = self._coming_span = 0
 
     def _judges(self, bound: Bound) -> bool:
         return bound.name not in self._policy.ignore
@@ -211,6 +211,7 @@ class Gate:
             found = slice_counts(records, self._keys).tolist()
             sums = sums._replace(slices=tuple((examples, positives) for examples, positives in found))
         self._coming_lags = dict(self._lags)
+        self._coming_span = sum(self._span(part.mark) for part in accepted)
         self._coming_waited = sum(self._note_lag(self._coming_lags, part.mark) for part in accepted)
         return self.judge_sums(tick, sums)
 
@@ -219,7 +220,8 @@ class Gate:
         sums = sums.plus(self._carried)
         now_ms = (tick - min(self._coming_lags.values(), default=0)) * self._tick_ms
         passed_ms = self._tick_ms if self._tick < 0 else self._passed_ms(tick)
-        ms = float(min(passed_ms, max(MOST_MS, self._tick_ms)))
+        spans_ms = self._coming_span / max(len(self._coming_lags), 1) * self._tick_ms
+        ms = float(min(passed_ms, max(MOST_MS, self._tick_ms)) if spans_ms <= MOST_MS else spans_ms)
         gap = passed_ms > max(GAP_MS, self._tick_ms)
         self._judged = tick
         broken = self._series.judge(tick, now_ms, self._counts(sums, ms), ms, gap)
@@ -237,6 +239,13 @@ class Gate:
         before = lags.get(mark.partition, lag)
         lags[mark.partition] = lag
         return lag - before
+
+    def _span(self, mark: Mark) -> int:
+        """How many ticks of stream time a mark closes; 0 where its partition has had none before."""
+        lag = self._lags.get(mark.partition)
+        if lag is None or self._tick < 0 or mark.stream_tick < 0:
+            return 0
+        return mark.stream_tick - (mark.first_tick - 1 - lag)
 
     def _passed_ms(self, tick: int) -> float:
         """How much stream time has passed since the tick judged before, in the mean of all partitions.
@@ -279,7 +288,7 @@ class Gate:
         how()
         self._tick, self._judged = self._judged, -1
         self._lags = self._coming_lags or self._lags
-        self._coming_lags, self._waited, self._coming_waited = {}, 0, 0
+        self._coming_lags, self._waited, self._coming_waited, self._coming_span = {}, 0, 0, 0
         self._carried = [0] * _MARKED
 
     def state(self) -> dict[str, Any]:

@@ -135,6 +135,10 @@ def check_names(fields: Iterable[Field], spec: FeatureSpec, features: Sequence[F
             if excluded and not near:
                 continue  # a field that few events have may be left out, too
             seen = f"features.{setting} names `{name}`, which no event of the sample has; {there}"
-            change = f"features.{setting}: {near[0]}" if near else f"features.{setting}, if the name is wrong"
+            right = near[0] if near else ""
+            if near and setting == "crosses":
+                crosses = ([right if one == name else one for one in cross] for cross in spec.crosses if name in cross)
+                right = "[" + ", ".join(f"[{', '.join(cross)}]" for cross in crosses) + "]"
+            change = f"features.{setting}: {right}" if near else f"features.{setting}, if the name is wrong"
             means = "the field that is meant is a feature" if excluded else "it gives no feature"
             yield Finding("warns", "field_missing", seen, means, change)

@@ -94,11 +94,12 @@ def _values(path: str, events: Sequence[Event]) -> list[list[Any]]:
 def _ranged(found: Sequence[Sequence[Any]]) -> list[list[str]]:
     """Values as text, numbers of many values as ranges, but for those that many events have."""
     counts = Counter(value for value in chain(*found) if _is_number(value))
-    numbers = sorted(value for value, n in counts.items() for _ in range(n) if n * RANGES < counts.total())
+    total = counts.total()
+    numbers = sorted(value for value, n in counts.items() for _ in range(n) if n * RANGES < total)
     edges: list[float] = []
     if len(counts) > RANGES and numbers:
         edges = sorted({quantile(numbers, n / RANGES) for n in range(1, RANGES)})
-    common = {value for value, n in counts.items() if n * RANGES >= counts.total()}
+    common = {value for value, n in counts.items() if n * RANGES >= total}
     return [[_text(value, [] if value in common else edges) for value in of_event] for of_event in found]
 
 

@@ -186,3 +186,18 @@ def test_windows_that_waited_and_close_with_one_tick_are_no_flood(waits: tuple[i
     assert verdicts[0] is None
     if len(waits) == 1:
         assert verdicts[1] is not None and verdicts[1].bound == "volume"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_mark_that_closes_the_windows_of_hours_is_no_flood(told: bool) -> None:
+    """As where a joiner begins with days that are there already. The same examples in a second would be a flood."""
+    rng, gate = random.Random(5), Gate(GatePolicy(warm_up_ms=300_000), tick_ms=1_000)
+    for tick in range(103_000, 104_000):
+        assert gate.judge(tick, accepted(tick, [[example(rng, 0.2)] for _ in range(2)])) is None
+        gate.take()
+    last = 104_000 + 7_999
+    parts = accepted(last, [[example(rng, 0.2) for _ in range(8_000)] for _ in range(2)])
+    first = 104_000 if told else last
+    found = gate.judge(last, [replace(part, mark=replace(part.mark, first_tick=first)) for part in parts])
+    assert (found is None) == told
+    assert told or (found is not None and found.bound == "volume")
