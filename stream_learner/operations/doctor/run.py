@@ -66,11 +66,12 @@ class Report:
         return [finding.name for finding in self.findings if finding.severity == "stops"]
 
 
-def doctor(config: Config, limits: Limits, show: Show) -> Report:
+def doctor(config: Config, limits: Limits, show: Show, *, advises: bool = True) -> Report:
     """Look at the topics of a configuration. Raises what `read_samples` raises, and ConfigError or SchemaNotKnown if it
-    cannot have their schemas.
+    cannot have their schemas. advises: as of `examine`.
     """
-    return examine(with_key_rule(config), *_sides(config, limits, show), look_at(_settings(config), config))
+    known, sides = with_key_rule(config), _sides(config, limits, show)
+    return examine(known, *sides, look_at(_settings(config), config), advises=advises)
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
@@ -95,8 +96,17 @@ def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
     return side_of("impressions", impressions, readers[0]), side_of("clicks", clicks, readers[1])
 
 
-def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = Cluster()) -> Report:  # noqa: B008 -- it is frozen
-    """Judge two samples, and what the brokers tell, by a configuration."""
+def examine(
+    config: Config,
+    impressions: Side,
+    clicks: Side,
+    cluster: Cluster = Cluster(),  # noqa: B008 -- it is frozen
+    *,
+    advises: bool = True,
+) -> Report:
+    """Judge two samples, and what the brokers tell, by a configuration. advises: whether crosses and sizing are wanted,
+    which no role has a use for.
+    """
     sides = impressions, clicks
     specs, spec, most_bad = config.event_specs(), config.join_spec(), config.join.max_bad_share
     of_forms = [[*check_forms(side, most_bad)] for side in sides]
@@ -134,13 +144,13 @@ def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = 
     findings += check_names(fields, config.feature_spec(), features)
     found = leaks(judged, pairs, {*no_features})
     findings += check_fields(features, plan, times[0], found, config.learner.optimizer.name)
-    read: dict[str, list[PlainRow]] = {}
+    rows: list[list[PlainRow]] = []
     for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
         told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
         told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
-        rows, reasons = read_some(side, of_side)
+        read, reasons = read_some(side, of_side)
+        rows.append(read)
         findings += check_usable(side, reasons, most_bad, told)
-        read[side.name] = rows
         findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
     by_id = [
         side.sample.topic
@@ -148,15 +158,21 @@ def examine(config: Config, impressions: Side, clicks: Side, cluster: Cluster = 
         if of.field == path
     ]
     findings += [*check_cluster(cluster, config, by_id), *check_rights(cluster, config)]
-    share = len({id(pair.impression) for pair in pairs}) / len(judged) if judged else Traffic.click_share
-    replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
-    return Report(
+    report = Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
         [asdict(field) for field in fields],
         {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
-        crosses_of(judged, pairs, features, plan, (leak.path for leak in found)),
-        sizing_of(config, impressions, clocks[0], features_of(read["impressions"]), share, replication),
+        crosses=[],
+    )
+    if not advises:
+        return report
+    share = len({id(pair.impression) for pair in pairs}) / len(judged) if judged else Traffic.click_share
+    replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
+    return replace(
+        report,
+        crosses=crosses_of(judged, pairs, features, plan, (leak.path for leak in found)),
+        sizing=sizing_of(config, impressions, clocks[0], features_of(rows[0]), share, replication),
     )
 
 

@@ -99,5 +99,5 @@ def test_a_look_that_fails_holds_nothing(fails: Exception) -> None:
 def test_rights_that_are_missing_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The joiner may be another user. What else is found counts."""
     found = [finding("stops"), replace(finding("stops"), name="rights"), finding("tells")]
-    monkeypatch.setattr(watch, "doctor", lambda config, limits, show: Report(found, [], [], {}, []))
+    monkeypatch.setattr(watch, "doctor", lambda *of, advises: Report(found, [], [], {}, []))
     assert watch._found(configuration(Site())) == found[:1]
