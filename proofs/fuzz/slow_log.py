@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 FOREIGN, HEADERLESS, NEWER, DAMAGED = "ForeignRecord", "DamagedHeader", "NewerVersion", "DamagedRecord"
 EXAMPLES, MARK, CODES, SKIP = 1, 2, 3, 4
-VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2, 3, 4), CODES: (1, 4), SKIP: (3,)}
+VERSIONS = {EXAMPLES: (1, 4), MARK: (1, 2, 3, 4, 5), CODES: (1, 4), SKIP: (3,)}
 COUNTED = 4
 """The version of examples that say which field each key is of."""
 MOST_STEPS = 64
@@ -188,7 +188,7 @@ def _examples(header: Header, value: bytes, version: int) -> SlowExamples:
 
 def _mark(header: Header, value: bytes, version: int) -> SlowMark:
     _need(header.flags in ((0, 1, 3) if version == 1 else (0, 1, 3, 5, 7)))
-    end, layout = {1: (192, "<Qq17q"), 2: (208, "<Qq18qQ"), 3: (224, "<Qq18qQqq"), 4: (224, "<Qq18qQqq")}[version]
+    end, layout = {1: (192, "<Qq17q"), 2: (208, "<Qq18qQ")}.get(version, (224, "<Qq18qQqq"))
     pred_attempt, pred_tick, *numbers = struct.unpack(layout, value[40:end])
     stream = (numbers.pop(-2), numbers.pop()) if version >= 3 else (header.tick, 0)
     features = numbers.pop() if version > 1 else 0

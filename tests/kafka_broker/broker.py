@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka_broker.jars import HERE, cached_jars, jars, java_found, kafka_version
-from tests.waiting import patience
+from tests.waiting import patience, wait_until
 
 HEAP_MB = 384
 READY_S = 90.0
@@ -95,14 +95,18 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
-    """Delete topics and wait until the brokers have said so; those that do not exist are no matter."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for answer in admin.delete_topics(list(names)).values():
+    """Delete topics and wait until brokers tell of none; those that do not exist are no matter.
+
+    A broker says that a topic is deleted, and tells of it for a moment more: whoever makes it anew would find it there.
+    """
+    admin, deleted = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}), {*names}
+    for answer in admin.delete_topics([*deleted]).values() if deleted else ():
         try:
             answer.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
+    wait_until(lambda: not deleted & admin.list_topics(timeout=patience(10)).topics.keys(), "the topics are gone")
 
 
 class JavaNode:

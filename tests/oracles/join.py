@@ -44,7 +44,8 @@ class Mark(NamedTuple):
     click_cursor: int
     stream_tick: int | None = None  # the last tick of stream time whose windows are closed; None: the last tick
     labels_from_ms: int = 0  # impressions with a time before it are late
-    rules: int = 4  # 3: every click is ahead, and its usual time is the median of one row
+    rules: int = 5  # 4: late clicks are repeats as others are, and every one in a span is matched
+    # 3: as 4, but every click is ahead, and its usual time is the median of one row
     # 2: as 3, but tick and stream time are one, clicks go by log time, impressions are late by the last tick
 
 
@@ -196,7 +197,7 @@ def join_by_log_time(
     marks = marks_by_log_time(impressions, clicks, s)
     last_tick = marks[-1].last_tick if marks else -1
     known = _known_clicks(clicks, s)
-    word = _first_words(known, marks, s)
+    word: dict[int, str] = {}
     n_i: Counter[str] = Counter()
     examples: list[Example] = []
     tick_of_id: dict[int, int] = {}
@@ -204,6 +205,7 @@ def join_by_log_time(
     for k in known:
         clicks_of_id.setdefault(k.click.id_hash, []).append(k)
     ticks = _emitting_ticks(impressions, s)
+    last_end = (last_tick + 1) * tick_ms if marks else BEFORE_ALL
     log_time = BEFORE_ALL
     for number, (imp, tick) in enumerate(zip(impressions, ticks, strict=True)):
         if tick > last_tick:
@@ -216,6 +218,7 @@ def join_by_log_time(
         row = list(islice((t for n in emitted if (t := impressions[n].time_ms) is not None), s["agree"]))
         log_time = max(log_time, tick * tick_ms - window, min(row))
         start, end = tick * tick_ms, (tick + 1) * tick_ms
+        _give_first_words(known, end, word, s)
         same = [k.click for k in clicks_of_id.get(imp.id_hash, ()) if k.is_taken(end) and not k.is_gone(start)]
         hits = [click for click in same if in_span(click, imp, s)]
         before = tick_of_id.get(imp.id_hash)
@@ -228,17 +231,18 @@ def join_by_log_time(
             n_i["duplicates"] += 1
         else:
             matched = [c.offset for c in hits if word[c.offset] in ("orphans", "late")]
-            if s["dedupe_ms"] and not matched:
-                matched = [c.offset for c in hits[:1]]
             word.update((offset, "matched") for offset in matched)
+            if s["dedupe_ms"]:
+                word.update((offset, "duplicates") for offset in matched)
+                word.update((offset, "matched") for offset in (matched or [c.offset for c in hits])[:1])
             label = max((c.value for c in hits), default=0.0)
             example = _example_or_sampled_out(imp, log_time, tick, partition, label, s)
             n_i["examples" if example else "sampled_out"] += 1
             if example:
                 examples.append(example)
                 n_i["positives"] += label > 0
-    last_end = (last_tick + 1) * tick_ms
-    taken = [k for k in known if k.is_taken(last_end)] if marks else []
+    _give_first_words(known, last_end, word, s)
+    taken = [k for k in known if k.is_taken(last_end)]
     outcomes = {k.click.offset: word[k.click.offset] if k.is_gone(last_end) else "waiting" for k in taken}
     n_c = Counter(outcomes.values())
     n_c.update(read=len(taken))
@@ -299,27 +303,31 @@ def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
     return known
 
 
-def _first_words(known: Sequence[_Known], marks: Sequence[Mark], s: Settings) -> dict[int, str]:
-    """The first word for each click, by its offset; clicks that no mark takes have none."""
-    tick_ms, near = s["tick_ms"], s["window_ms"] + s["skew_ms"]
-    ends = [(m.last_tick + 1) * tick_ms for m in marks]
-    words: dict[int, str] = {}
-    earlier: dict[int, list[_Known]] = {}
-    for k in known:
-        number = bisect_right(ends, k.seen_ms)
-        if number == len(marks):
+def _give_first_words(known: Sequence[_Known], end: int, word: dict[int, str], s: Settings) -> None:
+    """Give a first word to each click that is taken by a tick which ends at `end`, and has none yet, by its offset."""
+    for n in range(len(word), len(known)):
+        k = known[n]
+        if not k.is_taken(end):
             break
-        time, start = k.click.time_ms, max(0, k.seen_ms // tick_ms) * tick_ms
-        if time is None:
-            words[k.click.offset] = "dead"
+        start = max(0, k.seen_ms // s["tick_ms"]) * s["tick_ms"]
+        same = [e for e in known[:n] if e.click.id_hash == k.click.id_hash and not e.is_gone(start)]
+        word[k.click.offset] = _first_word(k.click, [(e.click, word[e.click.offset]) for e in same], start, s)
+
+
+def _first_word(click: Click, same: Sequence[tuple[Click, str]], start: int, s: Settings, rules: int = 5) -> str:
+    """The first word for a click that is taken after the tick that ends at `start`.
+
+    same: the clicks of its id that have been taken and are not gone, and their words.
+    """
+    if click.time_ms is None:
+        return "dead"
+    late = click.time_ms < start
+    for other, word in same:
+        if other.time_ms is None or abs(click.time_ms - other.time_ms) > s["window_ms"] + s["skew_ms"]:
             continue
-        same = earlier.setdefault(k.click.id_hash, [])
-        if any(not e.is_gone(start) and abs(time - (e.click.time_ms or 0)) <= near for e in same):
-            words[k.click.offset] = "duplicates"
-        else:
-            words[k.click.offset] = "late" if time < start else "orphans"
-        same.append(k)
-    return words
+        if not late or rules < 5 or word == "matched" or other.time_ms == click.time_ms:
+            return "duplicates"
+    return "late" if late else "orphans"
 
 
 def _example_or_sampled_out(
@@ -405,18 +413,13 @@ class Replay:
         return gone
 
     def _take(self, click: Click, tick: int, rules: int) -> None:
-        near = self.s["window_ms"] + self.s["skew_ms"]
-        if click.time_ms is None:
-            self.kept.append(_Kept(click, self.n_clicked, "dead", is_ahead=False))
-            return
+        start = tick * self.s["tick_ms"]
         same = self.kept_of_id.setdefault(click.id_hash, [])
-        if any(abs(e.click.time_ms - click.time_ms) <= near for e in same if e.click.time_ms is not None):
-            word = "duplicates"
-        elif click.time_ms < tick * self.s["tick_ms"]:
-            word = "late"
-        else:
-            word = "orphans"
-        is_ahead = rules < 4 or click.time_ms > tick * self.s["tick_ms"] + self.s["lateness_ms"]
+        word = _first_word(click, [(e.click, e.word) for e in same], start, self.s, rules)
+        if click.time_ms is None:
+            self.kept.append(_Kept(click, self.n_clicked, word, is_ahead=False))
+            return
+        is_ahead = rules < 4 or click.time_ms > start + self.s["lateness_ms"]
         self.kept.append(_Kept(click, self.n_clicked, word, is_ahead=is_ahead))
         same.append(self.kept[-1])
         self.n_clicked += 1
@@ -447,10 +450,15 @@ class Replay:
             elif s["dedupe_ms"] != 0 and any(e.word == "matched" for e in same):
                 n["duplicates"] += 1
             else:
-                for e in hits:
-                    e.word = "matched" if e.word in ("orphans", "late") else e.word
-                if s["dedupe_ms"] != 0 and hits and all(e.word != "matched" for e in hits):
-                    hits[0].word = "matched"
+                counting = [e for e in hits if e.word in ("orphans", "late")]
+                if s["dedupe_ms"] == 0 or mark.rules < 5:
+                    for e in counting:
+                        e.word = "matched"
+                else:
+                    for e in counting[1:]:
+                        e.word = "duplicates"
+                if s["dedupe_ms"] != 0 and hits:
+                    (counting or hits)[0].word = "matched"
                 label = max((e.click.value for e in hits), default=0.0)
                 example = _example_or_sampled_out(imp, self.written_ms, mark.last_tick, self.partition, label, s)
                 n["examples" if example else "sampled_out"] += 1

@@ -322,12 +322,43 @@ def test_without_dedupe_every_impression_stands_for_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "outcome"), [(1750, "duplicates"), (1751, "orphans"), (650, "duplicates"), (649, "late")]
+    ("second", "outcome"),
+    [(1750, "duplicates"), (1751, "orphans"), (1200, "duplicates"), (1199, "late"), (650, "late")],
 )
 def test_clicks_of_one_id_within_window_and_skew_are_duplicates(second: int, outcome: str) -> None:
-    """550 ms, before it or after it; 551 ms are not."""
+    """550 ms after it; 551 ms are not. One that is late only where the time is the same."""
     joined = join_by_log_time(impressions_of(), clicks_of((1200, 1), (second, 1)), SMALL)
     assert joined.outcome_of_click == {0: "orphans", 1: outcome}
+
+
+@pytest.mark.parametrize(("second", "outcome"), [(650, "duplicates"), (649, "orphans")])
+def test_a_prompt_click_with_a_time_before_another_one_is_a_duplicate_too(second: int, outcome: str) -> None:
+    """550 ms before it; with rows of three no tick has closed when the second comes."""
+    joined = join_by_log_time(impressions_of(last=3), clicks_of((1200, 1), (second, 1), last=3), THREE)
+    assert joined.outcome_of_click == {0: "orphans", 1: outcome, 2: "waiting", 3: "waiting"}
+
+
+def test_a_late_click_is_not_hidden_by_a_prompt_one_outside_the_span() -> None:
+    """The impression was emitted before the click in its span came: that click is late, not a repeat of the other."""
+    clicks = clicks_of((1600, 1), (1400, 1))
+    joined = join_by_log_time(impressions_of((1000, 1)), clicks, SMALL)
+    assert labels(joined) == {0: 0}
+    assert joined.outcome_of_click == {0: "orphans", 1: "late"}
+    by_4 = [mark._replace(rules=4) for mark in marks_by_log_time(impressions_of((1000, 1)), clicks, SMALL)]
+    assert [part.outcome_of_click for part in replay(impressions_of((1000, 1)), clicks, by_4, SMALL)][-1] == {
+        0: "orphans",
+        1: "duplicates",
+    }
+
+
+def test_a_late_click_beside_a_matched_one_is_a_duplicate() -> None:
+    """Its impression has its click. Of one that is matched already, and of one that is matched later."""
+    joined = join_by_log_time(impressions_of((1100, 1)), clicks_of((1200, 1), (2000, 9), (1150, 1)), SMALL)
+    assert joined.outcome_of_click == {0: "matched", 1: "orphans", 2: "duplicates"}
+    for dedupe_ms, second in ((200, "duplicates"), (0, "matched")):
+        s = {**SMALL, "dedupe_ms": dedupe_ms}
+        joined = join_by_log_time(impressions_of((1500, 1)), clicks_of((1900, 9), (1550, 1), (1560, 1)), s)
+        assert joined.outcome_of_click == {0: "orphans", 1: "matched", 2: second}
 
 
 def test_a_duplicate_click_that_makes_a_label_is_matched() -> None:

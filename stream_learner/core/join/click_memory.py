@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from stream_learner.core.join.batches import ClickBatch
 from stream_learner.core.join.spec import JoinSpec
-from stream_learner.core.log.marks import AHEAD, LOG_TIME_RULES, RULES
+from stream_learner.core.log.marks import AHEAD, AHEAD_RULES, LOG_TIME_RULES, RULES
 from stream_learner.core.machine.entries import F64, I64, U8, entry
 from stream_learner.core.machine.id_table import IdTable, find_entry, put_entry
 from stream_learner.core.machine.kernels import kernel
@@ -116,8 +116,8 @@ class ClickMemory:
         """Remember the clicks from `batch.start` to before index `stop`.
 
         Their codes are `codes`, one for each click of the batch, if given. Else they follow from the rules: a click
-        with a time before `late_before_ms` is late then, and one more than `lateness` after it ahead. By older `rules`
-        every click is ahead.
+        with a time before `late_before_ms` is late then, and one more than `lateness` after it ahead. rules: of the
+        mark; before `AHEAD_RULES` every click is ahead, before `RULES` a late one is a duplicate as any other.
         """
         self._make_room(self.end + stop - batch.start)
         base = self.end - batch.start
@@ -131,7 +131,8 @@ class ClickMemory:
                 codes,
                 self._spec.span_ms,
                 late_before_ms,
-                late_before_ms + self._spec.lateness_ms if rules == RULES else -1,
+                late_before_ms + self._spec.lateness_ms if rules >= AHEAD_RULES else -1,
+                rules >= RULES,
             )
             self.end = base + batch.start
             if batch.start < stop:
@@ -141,7 +142,7 @@ class ClickMemory:
         """Forget the clicks that go when windows are closed up to `end_ms`, in offset order.
 
         Each is counted by its code in `outcomes`, i64[6], and where it is early at `EARLY`. rules: of the mark; by
-        `LOG_TIME_RULES` the least time of a row counts, by `RULES` the median of nearly two, by those between of one.
+        `LOG_TIME_RULES` the least time of a row counts, from `AHEAD_RULES` on the median of nearly two, between of one.
         """
         spec = self._spec
         self.first, self.forgotten_log_time, self.forgotten_usual_time = expire_clicks(
@@ -149,7 +150,7 @@ class ClickMemory:
             self.end,
             self.forgotten_log_time,
             self.forgotten_usual_time,
-            np.empty(2 * spec.agree - 1 if rules == RULES else spec.agree, np.int64),
+            np.empty(2 * spec.agree - 1 if rules >= AHEAD_RULES else spec.agree, np.int64),
             spec.agree,
             rules > LOG_TIME_RULES,
             spec.lateness_ms,
@@ -222,29 +223,24 @@ def click_before(clicks: ClickPlace, number: int, word: int) -> int:
 
 
 @kernel
-def set_matched(click: int, word: int) -> bool:
-    """Whether the click at an address was unmatched or late; it is matched then."""
-    if code_of(word) > LATE:
-        return False
-    store_i64(click + WORD, matched_word(word))
-    return True
+def set_code(click: int, word: int, code: int) -> None:
+    """Give the click at an address, whose word is `word`, another code."""
+    store_i64(click + WORD, (word & -_IS_AHEAD) | code)
 
 
 @kernel
-def matched_word(word: int) -> int:
-    """The word of a click once it is matched."""
-    return (word & -_IS_AHEAD) | MATCHED
+def _is_repeated(clicks: ClickPlace, newest: int, time: int, span_ms: int, counts_late: bool) -> bool:
+    """Whether a click of the chain that begins with `newest` has a time within `span_ms` of `time`.
 
-
-@kernel
-def _is_repeated(clicks: ClickPlace, newest: int, time: int, span_ms: int) -> bool:
-    """Whether a click of the chain that begins with `newest` has a time within `span_ms` of `time`."""
+    counts_late: only one that is matched, or has the same time: no other vouches that a late click was seen in time.
+    """
     number = newest
     while number != NONE:
         click = click_address(clicks, number)
-        if abs(load_i64(click + TIME) - time) <= span_ms:
+        word, apart = load_i64(click + WORD), abs(load_i64(click + TIME) - time)
+        if apart <= span_ms and (not counts_late or apart == 0 or code_of(word) == MATCHED):
             return True
-        number = click_before(clicks, number, load_i64(click + WORD))
+        number = click_before(clicks, number, word)
     return False
 
 
@@ -263,12 +259,14 @@ def take_clicks(
     span_ms: int,
     late_before_ms: int,
     ahead_after_ms: int,
+    counts_late: bool,
 ) -> int:
     """Remember the clicks from index `start` to before `stop` as numbers `number`, `number + 1`, ... .
 
     Their codes are `codes` if that is not empty. Else a click is a duplicate if an earlier one of its id that is not
     forgotten has a time within `span_ms` (window + skew) of its own, and late if its time is before `late_before_ms`,
-    and ahead if it is after `ahead_after_ms`.
+    and ahead if it is after `ahead_after_ms`. counts_late: one before `late_before_ms` is a duplicate only of one that
+    is matched or has its time.
     Returns the index at which it stopped: `stop`, or that of a click for whose id the table must grow first.
     """
     clicks = ClickPlace(*place)
@@ -286,10 +284,10 @@ def take_clicks(
             ahead = times[i] > ahead_after_ms
             if given:
                 code, ahead = np.int64(codes[i]) & (AHEAD - 1), codes[i] >= AHEAD
-            elif newest != NONE and _is_repeated(clicks, newest, times[i], span_ms):
-                code = DUPLICATE
             else:
                 code = LATE if times[i] < late_before_ms else UNMATCHED
+                if newest != NONE and _is_repeated(clicks, newest, times[i], span_ms, counts_late and code == LATE):
+                    code = DUPLICATE
         click = click_address(clicks, number)
         store_i64(click, offsets[i])
         store_i64(click + TIME, times[i])

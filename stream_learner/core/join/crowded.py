@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from stream_learner.core.join.batches import Columns, ImpressionBatch, ImpressionColumns
 from stream_learner.core.join.click_memory import (
     CROWDED,
+    LATE,
+    MATCHED,
     NONE,
     TIME,
     VALUE,
@@ -23,9 +25,10 @@ from stream_learner.core.join.click_memory import (
     Place,
     click_address,
     click_before,
+    code_of,
     crowd_of,
     newest_click,
-    set_matched,
+    set_code,
 )
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.machine.entries import F64, I64, entry
@@ -126,7 +129,9 @@ def match_clicks(place: Place, numbers: I64) -> None:
     clicks = ClickPlace(*place)
     for i in range(len(numbers)):
         click = click_address(clicks, numbers[i])
-        set_matched(click, load_i64(click + WORD))
+        word = load_i64(click + WORD)
+        if code_of(word) <= LATE:
+            set_code(click, word, MATCHED)
 
 
 @entry

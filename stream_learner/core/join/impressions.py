@@ -38,7 +38,7 @@ from stream_learner.core.join.log_time import (
     take_row,
     written_log_times,
 )
-from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.core.log.marks import ImpressionCounts
 from stream_learner.core.machine.id_table import IdTable
@@ -159,14 +159,9 @@ class ImpressionBuffer:
         while self.steps and self.steps[0][0] < step:
             self.steps.popleft()
 
-    def emit(
-        self, tick: int, last_tick: int, until: int, clicks: ClickMemory, scratch: ExampleScratch, labels_from_ms: int
-    ) -> Emitted:
-        """Decide all impressions before offset `until` and let go of them.
-
-        tick, last_tick: the first and the last whose windows close now. An impression with a time before
-        `labels_from_ms` is late.
-        """
+    def emit(self, cut: Cut, clicks: ClickMemory, scratch: ExampleScratch) -> Emitted:
+        """Decide all impressions before the border of a cut that closes windows, and let go of them."""
+        tick, until = cut.first_tick, cut.next_impression
         parts = self._parts(until)
         read = sum(stop - batch.start for batch, stop in parts)
         scratch.reserve_examples(read)
@@ -176,8 +171,9 @@ class ImpressionBuffer:
         tally = np.zeros(TALLY, np.int64)
         found: list[ExamplePart] = []
         n = before = 0
-        late_before_ms = max(floor - self._spec.lateness_ms, labels_from_ms)
-        rule = label_rule(self._spec, late_before_ms, (last_tick + 1) * self._spec.tick_ms - self._spec.window_ms)
+        late_before_ms = max(floor - self._spec.lateness_ms, cut.labels_from_ms)
+        open_from_ms = (cut.last_tick + 1) * self._spec.tick_ms - self._spec.window_ms
+        rule = label_rule(self._spec, late_before_ms, open_from_ms, cut.rules)
         for batch, stop in parts:
             start = batch.start
             self._find_duplicates(batch, start, stop)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stream_learner.core.join.click_memory import (
+    DUPLICATE,
+    LATE,
     MATCHED,
     NONE,
     TIME,
@@ -22,15 +24,15 @@ from stream_learner.core.join.click_memory import (
     click_address,
     click_before,
     code_of,
-    matched_word,
-    set_matched,
+    set_code,
 )
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.log.marks import RULES
 from stream_learner.core.machine.entries import F64, I64, U8, entry
 from stream_learner.core.machine.hashing import mix
 from stream_learner.core.machine.id_table import find_entry, first_entry, put_entry
 from stream_learner.core.machine.kernels import kernel
-from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write, store_i64
+from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write
 
 EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, EARLY, FEATURES = range(8)
 """The places of the counts in the tally of `label_impressions`, i64[TALLY]."""
@@ -45,7 +47,8 @@ class LabelRule(NamedTuple):
     """The settings that decide the labels of a tick. An impression with a time before `late_before_ms` is late, an
     example from `open_from_ms` on is early.
 
-    With `dedupe` a click counts for one impression only. Of the examples with label 0 the share `keep_negatives` is
+    With `dedupe` a click counts for one impression only; with `one_click`, too, an impression has one click, and what
+    else came for it are duplicates. Of the examples with label 0 the share `keep_negatives` is
     kept; `keep_below` is ceil(keep_negatives * 2^64), and not used where all are kept.
     """
 
@@ -54,22 +57,24 @@ class LabelRule(NamedTuple):
     skew_ms: int
     window_ms: int
     dedupe: bool
+    one_click: bool
     keep_negatives: float
     keep_below: np.uint64
 
 
-RuleFields = tuple[int, int, int, int, bool, float, np.uint64]
+RuleFields = tuple[int, int, int, int, bool, bool, float, np.uint64]
 """The fields of a `LabelRule`, as a kernel that is called from Python takes them."""
 
 
-def label_rule(spec: JoinSpec, late_before_ms: int, open_from_ms: int) -> RuleFields:
-    """The rule of a tick."""
+def label_rule(spec: JoinSpec, late_before_ms: int, open_from_ms: int, rules: int) -> RuleFields:
+    """The rule of a tick; rules: those of its mark."""
     return (
         late_before_ms,
         open_from_ms,
         spec.skew_ms,
         spec.window_ms,
         spec.dedupe_ms > 0,
+        spec.dedupe_ms > 0 and rules >= RULES,
         spec.keep_negatives,
         spec.keep_below,
     )
@@ -98,44 +103,48 @@ def find_duplicates(
 
 
 @kernel
-def _match(clicks: ClickPlace, newest: int, earliest: int, latest: int, dedupe: bool) -> float:
+def _match(clicks: ClickPlace, newest: int, earliest: int, latest: int, rule: LabelRule) -> float:
     """The label of an impression: the greatest value of its clicks with a time in `earliest..latest`, 0 without any.
 
-    Its clicks are the chain that begins with `newest`; those in the span are matched then (`_match_span`). With
-    `dedupe`, where one of the chain has been matched before, the impression is a repeat: `_REPEAT`, nothing changed.
+    Its clicks are the chain that begins with `newest`; those in the span are matched then (`_match_span`). Where one of
+    the chain has been matched before and counts once, the impression is a repeat: `_REPEAT`, nothing changed.
     """
     label, found = 0.0, False
     number = newest
     while number != NONE:
         click = click_address(clicks, number)
         word = load_i64(click + WORD)
-        if dedupe and code_of(word) == MATCHED:
+        if rule.dedupe and code_of(word) == MATCHED:
             return _REPEAT
         if earliest <= load_i64(click + TIME) <= latest:
             label = max(label, float_of_bits(load_i64(click + VALUE)))
             found = True
         number = click_before(clicks, number, word)
     if found:
-        _match_span(clicks, newest, earliest, latest, dedupe)
+        _match_span(clicks, newest, earliest, latest, rule)
     return label
 
 
 @kernel
-def _match_span(clicks: ClickPlace, number: int, earliest: int, latest: int, dedupe: bool) -> None:
+def _match_span(clicks: ClickPlace, number: int, earliest: int, latest: int, rule: LabelRule) -> None:
     """Set every click of a chain in `earliest..latest` that is unmatched or late to matched.
 
-    With `dedupe`, where all of them are duplicates, the first of them is matched: one click for each impression.
+    Where an impression has one click that is the first of them, and the others are duplicates. With `dedupe`, where all
+    are duplicates already, the first is matched: one click for each impression.
     """
-    oldest, any_is = np.int64(0), False
+    first, first_counting = np.int64(0), np.int64(0)
     while number != NONE:
         click = click_address(clicks, number)
         word = load_i64(click + WORD)
         if earliest <= load_i64(click + TIME) <= latest:
-            oldest = click
-            any_is |= set_matched(click, word)
+            first = click
+            if code_of(word) <= LATE:
+                first_counting = click
+                set_code(click, word, DUPLICATE if rule.one_click else MATCHED)
         number = click_before(clicks, number, word)
-    if dedupe and not any_is:
-        store_i64(oldest + WORD, matched_word(load_i64(oldest + WORD)))
+    if rule.dedupe:
+        click = first_counting if first_counting != 0 else first
+        set_code(click, load_i64(click + WORD), MATCHED)
 
 
 @kernel
@@ -186,7 +195,7 @@ def label_impressions(
         else:
             newest, y = load_i64(find_entry(clicks.table, ids[i]) + 8) - 1, 0.0
             if newest >= clicks.first:  # few have been clicked: no call for the others
-                y = _match(clicks, newest, times[i] - rule.skew_ms, times[i] + rule.window_ms, rule.dedupe)
+                y = _match(clicks, newest, times[i] - rule.skew_ms, times[i] + rule.window_ms, rule)
         if y < 0.0:
             tally[DUPLICATES] += 1
             continue

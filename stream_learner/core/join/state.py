@@ -320,14 +320,7 @@ class JoinState:
         read = self._take_clicks(cut, outcomes)
         # Step 2
         impressions.forget_before(cut.first_tick)
-        emitted = impressions.emit(
-            cut.first_tick,
-            cut.last_tick,
-            cut.next_impression,
-            self._clicks,
-            scratch or ExampleScratch(),
-            cut.labels_from_ms,
-        )
+        emitted = impressions.emit(cut, self._clicks, scratch or ExampleScratch())
         # Step 3
         self._clicks.forget(self._end_of(cut.last_tick), outcomes, cut.rules)
         self.next_tick = cut.last_tick + 1

@@ -4,8 +4,8 @@ Layout, little-endian. Magic and version stay where they are in every later vers
 
     offset  type  field
          0  4s    magic, b"SLTL"
-         4  u16   version: 1; of marks and codes 4, or less in old logs (see `RULES` in `marks.py`); of skips 3; of
-                  examples that say which field each key is of 4
+         4  u16   version: 1; of marks 5, of codes 4, or less in old logs (see `RULES` in `marks.py`); of skips 3;
+                  of examples that say which field each key is of 4
          6  u8    kind: 1 examples, 2 mark, 3 codes of a resume point, 4 skip
          7  u8    flags, by kind
          8  u32   partition
@@ -31,7 +31,7 @@ from stream_learner.core.errors import NOWHERE, DamagedHeader, DamagedRecord, Fo
 from stream_learner.core.machine.checksum import crc32
 
 MAGIC = b"SLTL"
-VERSION = 4
+VERSION = 5
 HEADER_BYTES = 40
 
 _FIELDS = struct.Struct("<4sHBBIIQq")
@@ -49,11 +49,11 @@ class Kind(IntEnum):
     SKIP = 4
 
 
-VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 4, Kind.CODES: 4, Kind.SKIP: 3})
+VERSION_OF: Final = MappingProxyType({Kind.EXAMPLES: 1, Kind.MARK: 5, Kind.CODES: 4, Kind.SKIP: 3})
 """The version in which each kind is written; examples with a bound on the rows of each field in `COUNTED` instead."""
 COUNTED: Final = 4
 _READ: Final = MappingProxyType(
-    {Kind.EXAMPLES: (1, COUNTED), Kind.MARK: (1, 2, 3, 4), Kind.CODES: (1, 4), Kind.SKIP: (3,)}
+    {Kind.EXAMPLES: (1, COUNTED), Kind.MARK: (1, 2, 3, 4, 5), Kind.CODES: (1, 4), Kind.SKIP: (3,)}
 )
 """The versions in which each kind is read."""
 _KINDS: Final = MappingProxyType({int(kind): kind for kind in Kind})

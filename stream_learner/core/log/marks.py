@@ -3,7 +3,7 @@
 A mark may be a *resume point*: then it holds what is needed to make the join's state again. A few bytes do for the
 positions; the click codes take three bits each, and go to records of their own where there are too many for one record.
 
-Body of a mark, version 4, little-endian, after the header of `log.header`:
+Body of a mark, version 5, little-endian, after the header of `log.header`:
 
     offset  type     field
         40  u64      attempt of the predecessor
@@ -35,7 +35,8 @@ With flag 1 a resume point follows:
 
 With flag 4, only beside flag 1, the log begins anew with the resume point.
 
-In version 3, by other rules of the join, codes have two bits each, the first in the lowest bits: every click is ahead.
+Version 4 differs in the rules of the join alone. In version 3, by yet other rules, codes have two bits each, the first
+in the lowest bits: every click is ahead.
 
 In version 2, by yet other rules, codes are those of version 3, the fields at 208, 216 and 304 are missing, and a resume
 point begins at 208: the last tick of stream time is that of the mark, no impression is late but by lateness, and clicks
@@ -65,10 +66,13 @@ from numpy.typing import NDArray
 from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
 
-RULES: Final = 4
-"""Version of the rules in docs/join.md. In version 3 every click was ahead, and went by one row. In version 2 stream
-time was the end of the tick, and clicks went by log time. In version 1 log time took no agreement of several events.
+RULES: Final = 5
+"""Version of the rules in docs/join.md. In version 4 a late click was a repeat as any other. In version 3 every click
+was ahead, too, and went by one row. In version 2 stream time was the end of the tick, and clicks went by log time. In
+version 1 log time took no agreement of several events.
 """
+AHEAD_RULES: Final = 4
+"""From these rules on a click may be ahead or not, and its code has a bit that says so."""
 LOG_TIME_RULES: Final = 2
 """A join can go on from a resume point of these rules, too, and makes the ticks of their marks again by them."""
 
@@ -291,6 +295,8 @@ _STEP = struct.Struct("<qq")
 _BODY_2 = struct.Struct("<Qqqqqq7q7qQ")
 _BODY_1 = struct.Struct("<Qqqqqq6q7q")
 _RESUME_1 = struct.Struct("<16s16sQqqqQI")
+_BODIES = (_BODY_1, _BODY_2, _BODY, _BODY, _BODY)
+_RESUMES = (_RESUME_1, _RESUME_2, _RESUME, _RESUME, _RESUME)
 _CODE_COUNT = struct.Struct("<Q")
 _IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
 _CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
@@ -382,7 +388,7 @@ def decode_mark(record: LogRecord) -> Mark:
     known = _FLAGS if header.version > 1 else _FLAGS_1
     if header.flags & ~known or (header.flags and not has_resume):
         raise DamagedRecord(f"a mark with unknown flags {header.flags}", where)
-    fixed = (_BODY_1, _BODY_2, _BODY, _BODY)[header.version - 1]
+    fixed = _BODIES[header.version - 1]
     if len(body) < fixed.size if has_resume else len(body) != fixed.size:
         raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
     found = fixed.unpack_from(body)
@@ -418,7 +424,7 @@ def decode_codes(record: LogRecord) -> NDArray[np.uint8]:
     body = record.body
     if len(body) < _CODE_COUNT.size:
         raise DamagedRecord(f"a record of codes of {record.size_bytes} bytes", record.where)
-    count, is_old = _CODE_COUNT.unpack_from(body)[0], record.header.version < RULES
+    count, is_old = _CODE_COUNT.unpack_from(body)[0], record.header.version < AHEAD_RULES
     return _unpack(body[_CODE_COUNT.size :], count, record.where, is_old=is_old)
 
 
@@ -473,7 +479,7 @@ def _resume_bytes(resume: ResumePoint) -> bytes:
 def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
     """The resume point that begins at `at` of a mark's body."""
     header, body, where = record.header, record.body, record.where
-    fixed = (_RESUME_1, _RESUME_2, _RESUME, _RESUME)[header.version - 1]
+    fixed = _RESUMES[header.version - 1]
     steps_at = at + fixed.size
     if len(body) < steps_at:
         raise DamagedRecord(f"a mark of {record.size_bytes} bytes", where)
@@ -493,7 +499,7 @@ def _decode_resume(record: LogRecord, at: int) -> ResumePoint:
         impression_log_time=found[3],
         dedupe_from=found[4],
         click_log_time=found[5],
-        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where, is_old=header.version < RULES),
+        codes=_unpack(body[codes_at:], 0 if ahead else found[6], where, is_old=header.version < AHEAD_RULES),
         detached=found[6] if ahead else 0,
         steps=tuple(_STEP.iter_unpack(body[steps_at:codes_at])),
         rules=header.version,

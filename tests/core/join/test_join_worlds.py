@@ -130,7 +130,7 @@ def test_every_mark_is_what_the_rules_make_of_its_positions(by_clock: bool, toge
     assert found > examples and min(early["examples"], early["clicks"]) > examples / 20
 
 
-@pytest.mark.parametrize("old", [2, 3])
+@pytest.mark.parametrize("old", [2, 3, 4])
 def test_a_log_of_an_old_version_is_made_again_by_its_own_rules_and_gone_on_with(old: int) -> None:
     """What its marks left of clicks is what those rules left; the ticks after them are of these rules."""
     differs = 0
@@ -143,7 +143,7 @@ def test_a_log_of_an_old_version_is_made_again_by_its_own_rules_and_gone_on_with
         join.add_clicks(*clicks_of(clicks))
         marks, made, resumed_at = [], [], rng.randrange(1, 12)
         while cut := join.next_cut():
-            rules = old if len(marks) < resumed_at else 4
+            rules = old if len(marks) < resumed_at else 5
             output = join.emit(cut._replace(rules=rules))
             place = cut.first_tick, cut.last_tick, cut.next_impression, cut.click_cursor
             marks.append(Mark(*place, rules=rules))
@@ -151,7 +151,7 @@ def test_a_log_of_an_old_version_is_made_again_by_its_own_rules_and_gone_on_with
             if len(marks) == resumed_at:
                 join = resumed(join, output, impressions, clicks, old)
         assert made == [wanted(joined) for joined in replay(impressions, clicks, marks, world.settings)], number
-        newer = [mark._replace(rules=4) for mark in marks]
+        newer = [mark._replace(rules=5) for mark in marks]
         differs += made != [wanted(joined) for joined in replay(impressions, clicks, newer, world.settings)]
     assert differs > 2
 

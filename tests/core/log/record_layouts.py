@@ -37,7 +37,7 @@ def header_bytes(
     kind: int, flags: int, partition: int, sequence: int, attempt: int, tick: int, body: bytes, version: int = 0
 ) -> bytes:
     """Header and body, written from the documented layout; version: 0 for that of most records of the kind."""
-    version = version or (4 if kind in (2, 3) else 1)
+    version = version or {2: 5, 3: 4}.get(kind, 1)
     head = struct.pack("<4sHBBIIQq", b"SLTL", version, kind, flags, partition, sequence, attempt, tick)
     return head + struct.pack("<II", zlib.crc32(head), zlib.crc32(body)) + body
 

@@ -217,7 +217,7 @@ def test_what_has_no_valid_header_is_passed_over_wherever_it_lies(value: bytes |
 
 
 @pytest.mark.parametrize(
-    ("value", "error"), [(b"SLTL\5\0 something new", NewerVersion), (chain(7, 1)[2][:-1], DamagedRecord)]
+    ("value", "error"), [(b"SLTL\6\0 something new", NewerVersion), (chain(7, 1)[2][:-1], DamagedRecord)]
 )
 def test_a_newer_record_and_a_damaged_mark_stop_the_reader_at_once(
     value: bytes | None, error: type[RecordError]

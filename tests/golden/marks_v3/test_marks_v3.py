@@ -1,5 +1,5 @@
 """Version 3 of the marks in the training log: these bytes are read for ever. Marks are written in a newer version
-(`marks_v4`), because clicks are ahead or not.
+(`marks_v5`), because clicks are ahead or not.
 
 The files beside this one hold a record each. A change that makes this test fail needs a new version of the layout, with
 golden files of its own, and a reader that still passes this test.

@@ -1,5 +1,5 @@
 """Version 1 of the training log: these bytes are read for ever. Examples are still written so; marks and
-codes have newer versions (`training_log_v2`, `marks_v3`, `marks_v4`), because the rules of the join have changed.
+codes have newer versions (`training_log_v2`, `marks_v3` to `marks_v5`), because the rules of the join have changed.
 
 The files beside this one hold a record each. A change that makes this test fail needs a new version of the layout, with
 golden files of its own, and a reader that still passes this test.
