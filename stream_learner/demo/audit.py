@@ -9,14 +9,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_learner.adapters.kafka import READ_UNCOMMITTED, KafkaSettings, PartitionReader
 from stream_learner.core.log.balance import Balance
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark
+from stream_learner.core.log.marks import Mark, TickCounts
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.errors import BrokerUnreachable, RetryLater
 from stream_learner.roles.common.lifecycle import Stopping
@@ -25,14 +24,6 @@ READ_RECORDS = 500
 IDLE_S = 0.02
 
 OnExamples = Callable[[int, NDArray[np.int64]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class MarkCounts:
-    """The sums of the counts of all accepted marks so far."""
-
-    impressions: ImpressionCounts
-    clicks: ClickCounts
 
 
 class LogAudit:
@@ -101,10 +92,10 @@ class LogAudit:
         return True
 
     @property
-    def counts(self) -> MarkCounts:
+    def counts(self) -> TickCounts:
         """The sums over all accepted marks."""
         with self._lock:
-            return MarkCounts(self._balance.impressions, self._balance.clicks)
+            return TickCounts(self._balance.impressions, self._balance.clicks)
 
     @property
     def problems(self) -> list[str]:

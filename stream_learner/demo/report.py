@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stream_learner.core.log.balance import balance_lines
+from stream_learner.core.log.balance import PRINTED, balance_lines
+from stream_learner.core.log.marks import CLICK_OUTCOMES, IMPRESSION_OUTCOMES
 from stream_learner.demo.scoreboard import Score
 from stream_learner.demo.system import DemoResult, DemoStatus
 from stream_learner.wording import count_of
@@ -32,20 +33,12 @@ def balance(status: DemoStatus) -> dict[str, dict[str, int]]:
     return {
         "impressions": {
             "read": status.sent_impressions,
-            "examples": impressions.examples,
-            "duplicates": impressions.duplicates,
-            "late": impressions.late,
-            "sampled_out": impressions.sampled_out,
-            "dead_lettered": impressions.dead,
+            **{PRINTED.get(field, field): getattr(impressions, field) for field in IMPRESSION_OUTCOMES},
             "waiting": status.sent_impressions - impressions.read,
         },
         "clicks": {
             "read": status.sent_clicks,
-            "matched": clicks.matched,
-            "duplicates": clicks.duplicates,
-            "orphans": clicks.orphans,
-            "late": clicks.late,
-            "dead_lettered": clicks.dead,
+            **{PRINTED.get(field, field): getattr(clicks, field) for field in CLICK_OUTCOMES},
             "waiting": status.sent_clicks - clicks.read + clicks.waiting,
         },
     }

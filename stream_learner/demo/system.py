@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from stream_learner.adapters.kafka import Admin, EmbeddedBroker, KafkaSettings, TopicAndPartition, TopicPlan
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.config import Config
-from stream_learner.demo.audit import LogAudit, MarkCounts
+from stream_learner.core.log.marks import TickCounts
+from stream_learner.demo.audit import LogAudit
 from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_traffic
 from stream_learner.demo.producer import TrafficProducer
@@ -51,7 +52,7 @@ class DemoStatus:
     seconds: float
     sent_impressions: int
     sent_clicks: int
-    counts: MarkCounts
+    counts: TickCounts
     learned: int
     version: int
     features: int

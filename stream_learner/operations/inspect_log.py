@@ -6,7 +6,6 @@ A mark that rule R ignores must never be shown as the one of its tick.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,8 +145,8 @@ def _mark_fields(mark: Mark) -> dict[str, Any]:
         "next_impression": mark.next_impression,
         "first_click": mark.first_click,
         "click_cursor": mark.click_cursor,
-        "impressions": asdict(mark.counts.impressions),
-        "clicks": asdict(mark.counts.clicks),
+        "impressions": mark.counts.impressions._asdict(),
+        "clicks": mark.counts.clicks._asdict(),
         "resume_point": mark.resume is not None,
         "begins_anew": mark.begins_anew,
         "features_fingerprint": f"{mark.features:016x}",

@@ -22,9 +22,8 @@ from rich.console import Console
 
 from stream_learner.adapters.kafka import Admin, KafkaSettings
 from stream_learner.config import load_config
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts
+from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.core.model.progress import entropy
-from stream_learner.demo.audit import MarkCounts
 from stream_learner.demo.freshness import Freshness
 from stream_learner.demo.plan import DemoPlan, make_config, make_traffic
 from stream_learner.demo.report import DemoLocation, as_object, as_text, balance, problems
@@ -40,7 +39,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 FIRST_START_S = 240
 """Compiling the kernels on a busy machine included."""
 
-COUNTS = MarkCounts(
+COUNTS = TickCounts(
     ImpressionCounts(read=900, examples=880, positives=90, duplicates=12, sampled_out=0, dead=5, late=3),
     ClickCounts(read=100, matched=60, duplicates=4, orphans=6, late=3, dead=2, waiting=25),
 )
@@ -61,7 +60,7 @@ MOMENT = DemoStatus(
 )
 EMPTY = replace(
     MOMENT,
-    counts=MarkCounts(ImpressionCounts(), ClickCounts()),
+    counts=TickCounts(ImpressionCounts(), ClickCounts()),
     sent_impressions=0,
     sent_clicks=0,
     learned=0,
@@ -284,7 +283,7 @@ def test_the_balance_counts_what_no_mark_has_seen_as_waiting() -> None:
 
 def test_what_does_not_add_up_is_said() -> None:
     """One record too few or too many on either side is a problem, in the summary too."""
-    lost = replace(MOMENT, counts=replace(COUNTS, clicks=replace(COUNTS.clicks, matched=59)))
+    lost = replace(MOMENT, counts=COUNTS._replace(clicks=COUNTS.clicks._replace(matched=59)))
     result = DemoResult(lost, "0" * 16, [])
     assert len(problems(result)) == 1
     assert "NOT IN ORDER: clicks that were read: 110, accounted for: 109" in as_text(result, HERE)

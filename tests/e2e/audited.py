@@ -60,7 +60,7 @@ class Model:
         counts = self.mark.counts
         for side in ("impressions", "clicks"):
             if side in changes:
-                counts = replace(counts, **{side: replace(getattr(counts, side), **changes.pop(side))})
+                counts = counts._replace(**{side: getattr(counts, side)._replace(**changes.pop(side))})
         return self.put(self.at, encode_mark(replace(self.mark, counts=counts, **changes)))
 
     def with_examples(self, change: Callable[[ExampleBatch], None]) -> Damage:

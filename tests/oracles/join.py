@@ -218,7 +218,7 @@ def join_by_log_time(
         row = list(islice((t for n in emitted if (t := impressions[n].time_ms) is not None), s["agree"]))
         log_time = max(log_time, tick * tick_ms - window, min(row))
         start, end = tick * tick_ms, (tick + 1) * tick_ms
-        _give_first_words(known, end, word, s)
+        _give_first_words(known, clicks_of_id, end, word, s)
         same = [k.click for k in clicks_of_id.get(imp.id_hash, ()) if k.is_taken(end) and not k.is_gone(start)]
         hits = [click for click in same if in_span(click, imp, s)]
         before = tick_of_id.get(imp.id_hash)
@@ -241,7 +241,7 @@ def join_by_log_time(
             if example:
                 examples.append(example)
                 n_i["positives"] += label > 0
-    _give_first_words(known, last_end, word, s)
+    _give_first_words(known, clicks_of_id, last_end, word, s)
     taken = [k for k in known if k.is_taken(last_end)]
     outcomes = {k.click.offset: word[k.click.offset] if k.is_gone(last_end) else "waiting" for k in taken}
     n_c = Counter(outcomes.values())
@@ -303,14 +303,16 @@ def _known_clicks(clicks: Sequence[Click], s: Settings) -> list[_Known]:
     return known
 
 
-def _give_first_words(known: Sequence[_Known], end: int, word: dict[int, str], s: Settings) -> None:
+def _give_first_words(
+    known: Sequence[_Known], of_id: dict[int, list[_Known]], end: int, word: dict[int, str], s: Settings
+) -> None:
     """Give a first word to each click that is taken by a tick which ends at `end`, and has none yet, by its offset."""
     for n in range(len(word), len(known)):
         k = known[n]
         if not k.is_taken(end):
             break
         start = max(0, k.seen_ms // s["tick_ms"]) * s["tick_ms"]
-        same = [e for e in known[:n] if e.click.id_hash == k.click.id_hash and not e.is_gone(start)]
+        same = [e for e in of_id[k.click.id_hash] if e.click.offset in word and not e.is_gone(start)]
         word[k.click.offset] = _first_word(k.click, [(e.click, word[e.click.offset]) for e in same], start, s)
 
 

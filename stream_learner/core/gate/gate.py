@@ -157,7 +157,7 @@ def _of_mark(mark: Mark) -> tuple[int, ...]:
     return (
         impressions.examples + impressions.sampled_out,
         impressions.positives,
-        clicks.matched + clicks.duplicates + clicks.orphans + clicks.late + clicks.dead,
+        clicks.settled,
         clicks.orphans,
         clicks.late,
         clicks.dead,

@@ -16,14 +16,8 @@ from stream_learner.core.join.click_memory import ClickMemory
 from stream_learner.core.join.crowded import crowded_labels
 from stream_learner.core.join.gather import ExamplePart, ExampleScratch, gather
 from stream_learner.core.join.labels import (
-    DEAD_IMPRESSIONS,
-    DUPLICATES,
     EARLY,
-    EXAMPLES,
     FEATURES,
-    LATE_IMPRESSIONS,
-    POSITIVES,
-    SAMPLED_OUT,
     TALLY,
     RuleFields,
     find_duplicates,
@@ -185,7 +179,11 @@ class ImpressionBuffer:
             self._let_go(batch, stop)
         self.next = until
         self._due = None
-        return Emitted(gather(found, n, int(tally[FEATURES]), scratch), _counts(read, tally), int(tally[EARLY]))
+        return Emitted(
+            gather(found, n, int(tally[FEATURES]), scratch),
+            ImpressionCounts(*tally[:EARLY].tolist()),
+            int(tally[EARLY]),
+        )
 
     def _find_due(self) -> int:
         first = self._batches[0]
@@ -313,16 +311,4 @@ def _label(
             scratch.weight[at:],
             tally,
         )
-    )
-
-
-def _counts(read: int, tally: NDArray[np.int64]) -> ImpressionCounts:
-    return ImpressionCounts(
-        read=read,
-        examples=int(tally[EXAMPLES]),
-        positives=int(tally[POSITIVES]),
-        duplicates=int(tally[DUPLICATES]),
-        sampled_out=int(tally[SAMPLED_OUT]),
-        dead=int(tally[DEAD_IMPRESSIONS]),
-        late=int(tally[LATE_IMPRESSIONS]),
     )

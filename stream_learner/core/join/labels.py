@@ -34,9 +34,9 @@ from stream_learner.core.machine.id_table import find_entry, first_entry, put_en
 from stream_learner.core.machine.kernels import kernel
 from stream_learner.core.machine.memory import float_of_bits, load_i64, prefetch_for_write
 
-EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, EARLY, FEATURES = range(8)
-"""The places of the counts in the tally of `label_impressions`, i64[TALLY]."""
-TALLY = 8
+READ, EXAMPLES, POSITIVES, DUPLICATES, SAMPLED_OUT, DEAD_IMPRESSIONS, LATE_IMPRESSIONS, EARLY, FEATURES = range(9)
+"""The places of the counts in the tally of `label_impressions`, i64[TALLY]: first those of `ImpressionCounts`."""
+TALLY = 9
 
 _AHEAD = 16
 _REPEAT = -1.0
@@ -211,5 +211,6 @@ def label_impressions(
         k += 1
         tally[EARLY] += times[i] >= rule.open_from_ms
         tally[FEATURES] += row_start[i + 1] - row_start[i]
+    tally[READ] += stop - start
     tally[EXAMPLES] += k
     return k

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from itertools import zip_longest
+from types import MappingProxyType
+from typing import Final
 
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark
 
-_OUTCOMES = ("matched", "duplicates", "orphans", "late", "dead")
-_PRINTED = {"dead": "dead_lettered"}
+PRINTED: Final = MappingProxyType({"dead": "dead_lettered"})
+"""The counts that are printed under another name than that of their field."""
 
 
 class Balance:
@@ -42,24 +43,12 @@ class Balance:
         """Count the next accepted mark of its partition."""
         impressions, clicks = mark.counts.impressions, mark.counts.clicks
         before = self._waiting.get(mark.partition, 0)
-        self._check(
-            mark,
-            "impressions",
-            impressions.read,
-            impressions.examples
-            + impressions.duplicates
-            + impressions.late
-            + impressions.sampled_out
-            + impressions.dead,
-        )
+        self._check(mark, "impressions", impressions.read, impressions.settled)
         given_up = before if mark.begins_anew else 0
-        settled = sum(getattr(clicks, name) for name in _OUTCOMES) + given_up
-        self._check(mark, "clicks", before + clicks.read, settled + clicks.waiting)
+        self._check(mark, "clicks", before + clicks.read, clicks.settled + given_up + clicks.waiting)
         self.given_up += given_up
-        for name in (f.name for f in fields(ImpressionCounts)):
-            self._impressions[name] += getattr(impressions, name)
-        for name in (f.name for f in fields(ClickCounts) if f.name != "waiting"):
-            self._clicks[name] += getattr(clicks, name)
+        self._impressions.update(impressions._asdict())
+        self._clicks.update(clicks._replace(waiting=0)._asdict())
         self._waiting[mark.partition] = clicks.waiting
 
     @property
@@ -70,9 +59,8 @@ class Balance:
     @property
     def clicks(self) -> ClickCounts:
         """Sums over all marks. `read` includes the clicks that waited at `open`; `waiting` is of the last marks."""
-        sums = dict(self._clicks)
-        sums["read"] = sums.get("read", 0) + self._opening
-        return ClickCounts(**sums, waiting=sum(self._waiting.values()))
+        sums = ClickCounts(**self._clicks)
+        return sums._replace(read=sums.read + self._opening, waiting=sum(self._waiting.values()))
 
     @property
     def problems(self) -> list[str]:
@@ -85,15 +73,15 @@ class Balance:
         `impressions_waiting`: impressions in the topic that no mark counts yet. They are added to `read` and to
         `waiting` of the impressions, so that the sums still add up. Clicks given up are a term only if there are any.
         """
-        impressions = {f.name: getattr(self.impressions, f.name) for f in fields(ImpressionCounts)}
+        impressions = self.impressions._asdict()
         del impressions["positives"]
         impressions["read"] += impressions_waiting
         impressions["waiting"] = impressions_waiting
-        clicks = {f.name: getattr(self.clicks, f.name) for f in fields(ClickCounts)}
+        clicks = self.clicks._asdict()
         if self.given_up:
             clicks["given_up"] = self.given_up
         return {
-            side: {_PRINTED.get(name, name): count for name, count in counts.items()}
+            side: {PRINTED.get(name, name): count for name, count in counts.items()}
             for side, counts in (("impressions", impressions), ("clicks", clicks))
         }
 

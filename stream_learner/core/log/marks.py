@@ -55,9 +55,9 @@ records of examples in the count of sequences. Body of such a record:
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -102,9 +102,30 @@ AHEAD: Final = 4
 CODE_BITS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ImpressionCounts:
-    """Impressions of one mark: `read = examples + duplicates + late + sampled_out + dead`.
+IMPRESSION_OUTCOMES: Final = MappingProxyType(
+    {
+        "examples": "example",
+        "duplicates": "duplicate",
+        "late": "late",
+        "sampled_out": "sampled_out",
+        "dead": "dead_lettered",
+    }
+)
+"""The outcomes of impressions, fields of `ImpressionCounts`, and their names in metrics. docs/join.md has the rules."""
+CLICK_OUTCOMES: Final = MappingProxyType(
+    {
+        "matched": "matched",
+        "duplicates": "duplicate",
+        "orphans": "orphan",
+        "late": "late",
+        "dead": "dead_lettered",
+    }
+)
+"""The outcomes of clicks, fields of `ClickCounts`, and their names in metrics."""
+
+
+class ImpressionCounts(NamedTuple):
+    """Impressions of one mark, in the order of its layout: all that were `read` have one outcome each.
 
     `positives` is the number of `examples` whose label is above 0. `late` is always 0 in a mark of the rules 1.
     """
@@ -117,12 +138,15 @@ class ImpressionCounts:
     dead: int = 0
     late: int = 0
 
+    @property
+    def settled(self) -> int:
+        """How many have an outcome."""
+        return sum(getattr(self, outcome) for outcome in IMPRESSION_OUTCOMES)
 
-@dataclass(frozen=True, slots=True)
-class ClickCounts:
-    """Clicks of one mark: those read for it, the outcomes of those forgotten, those waiting after it.
 
-    `waiting before + read = matched + duplicates + orphans + late + dead + waiting`.
+class ClickCounts(NamedTuple):
+    """Clicks of one mark, in the order of its layout: those read for it, the outcomes of those forgotten, those waiting
+    after it. `waiting before + read = settled + waiting`.
     """
 
     read: int = 0
@@ -133,13 +157,20 @@ class ClickCounts:
     dead: int = 0
     waiting: int = 0
 
+    @property
+    def settled(self) -> int:
+        """How many have an outcome."""
+        return sum(getattr(self, outcome) for outcome in CLICK_OUTCOMES)
 
-@dataclass(frozen=True, slots=True)
-class TickCounts:
+
+class TickCounts(NamedTuple):
     """The outcomes of the input records between a mark's predecessor and the mark."""
 
     impressions: ImpressionCounts = ImpressionCounts()
     clicks: ClickCounts = ClickCounts()
+
+
+NOTHING_COUNTED: Final = TickCounts()
 
 
 class InputIdentity(NamedTuple):
@@ -261,7 +292,7 @@ class Mark:
     records: int
     pred_attempt: int
     pred_tick: int
-    counts: TickCounts = TickCounts()
+    counts: TickCounts = NOTHING_COUNTED
     resume: ResumePoint | None = None
     features: int = 0
     begins_anew: bool = False
@@ -298,8 +329,6 @@ _RESUME_1 = struct.Struct("<16s16sQqqqQI")
 _BODIES = (_BODY_1, _BODY_2, _BODY, _BODY, _BODY)
 _RESUMES = (_RESUME_1, _RESUME_2, _RESUME, _RESUME, _RESUME)
 _CODE_COUNT = struct.Struct("<Q")
-_IMPRESSIONS = attrgetter(*(f.name for f in fields(ImpressionCounts)))
-_CLICKS = attrgetter(*(f.name for f in fields(ClickCounts)))
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 _FLAGS = HAS_RESUME | CODES_AHEAD | BEGINS_ANEW
 _FLAGS_1 = HAS_RESUME | CODES_AHEAD
@@ -328,8 +357,8 @@ def encode_mark(mark: Mark) -> bytes:
             mark.next_impression,
             mark.first_click,
             mark.click_cursor,
-            *_IMPRESSIONS(mark.counts.impressions),
-            *_CLICKS(mark.counts.clicks),
+            *mark.counts.impressions,
+            *mark.counts.clicks,
             mark.features,
             mark.stream_tick,
             mark.labels_from_ms,

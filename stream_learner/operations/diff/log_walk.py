@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from stream_learner.core.log.compare import together
 from stream_learner.core.log.examples import ExampleBatch
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.marks import IMPRESSION_OUTCOMES, Mark
 from stream_learner.core.log.rule_r import AcceptedTick
 from stream_learner.operations.diff.matching import Examples
 
@@ -16,7 +16,11 @@ NO_END: Final = 1 << 62
 MOST_MARKS: Final = 100_000
 """So many of the last marks at least are remembered that left out something."""
 NOT_KNOWN, BEFORE_IT_BEGAN = "not known", "before it began"
-_NAMES: Final = {"duplicates": "duplicate", "late": "late", "sampled_out": "sampled out", "dead": "dead"}
+_NAMES: Final = {
+    field: name.removesuffix("_lettered").replace("_", " ")
+    for field, name in IMPRESSION_OUTCOMES.items()
+    if field != "examples"
+}
 
 
 class _LeftOut(NamedTuple):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from stream_learner.adapters.telemetry import metric_names as names
 from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.events.field_counts import FieldCounts
-from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
+from stream_learner.core.log.marks import CLICK_OUTCOMES, IMPRESSION_OUTCOMES, ClickCounts, ImpressionCounts, TickCounts
 from stream_learner.roles.joiner.partition import PartitionJoiner
 from stream_learner.roles.joiner.progress import Progress
 from stream_learner.roles.joiner.watches import PARTITION_GAUGES
@@ -24,8 +22,6 @@ LEAST_FEATURES = 100
 LEAST_SAMPLED = 4
 """Nor are those of which fewer features are in the sample: each of these may stand for thousands."""
 LONGEST_NAME = 100
-_IMPRESSIONS = attrgetter(*(f"impressions.{f.name}" for f in fields(ImpressionCounts)))
-_CLICKS = attrgetter(*(f"clicks.{f.name}" for f in fields(ClickCounts)))
 
 
 class PartitionView(NamedTuple):
@@ -119,8 +115,8 @@ def _report_place(metrics: Metrics, joiner: PartitionJoiner) -> None:
 
 def _sum(marks: Sequence[TickCounts]) -> TickCounts:
     """The counts of many marks as one: a joiner that catches up makes thousands a second. `waiting` has no meaning."""
-    impressions = ImpressionCounts(*map(sum, zip(*map(_IMPRESSIONS, marks), strict=True)))
-    return TickCounts(impressions, ClickCounts(*map(sum, zip(*map(_CLICKS, marks), strict=True))))
+    impressions = ImpressionCounts(*map(sum, zip(*(mark.impressions for mark in marks), strict=True)))
+    return TickCounts(impressions, ClickCounts(*map(sum, zip(*(mark.clicks for mark in marks), strict=True))))
 
 
 def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
@@ -128,22 +124,10 @@ def _report_counts(metrics: Metrics, counts: TickCounts) -> None:
     metrics.inc(names.JOINER_READ, impressions.read, input="impressions")
     metrics.inc(names.JOINER_READ, clicks.read, input="clicks")
     metrics.inc(names.JOINER_POSITIVES, impressions.positives)
-    for outcome, count in (
-        ("example", impressions.examples),
-        ("duplicate", impressions.duplicates),
-        ("late", impressions.late),
-        ("sampled_out", impressions.sampled_out),
-        ("dead_lettered", impressions.dead),
-    ):
-        metrics.inc(names.JOINER_IMPRESSIONS, count, outcome=outcome)
-    for outcome, count in (
-        ("matched", clicks.matched),
-        ("duplicate", clicks.duplicates),
-        ("orphan", clicks.orphans),
-        ("late", clicks.late),
-        ("dead_lettered", clicks.dead),
-    ):
-        metrics.inc(names.JOINER_CLICKS, count, outcome=outcome)
+    for field, outcome in IMPRESSION_OUTCOMES.items():
+        metrics.inc(names.JOINER_IMPRESSIONS, getattr(impressions, field), outcome=outcome)
+    for field, outcome in CLICK_OUTCOMES.items():
+        metrics.inc(names.JOINER_CLICKS, getattr(clicks, field), outcome=outcome)
 
 
 class FieldReport:

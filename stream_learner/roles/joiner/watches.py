@@ -169,14 +169,13 @@ class ShareWatch:
     def note(self, counts: TickCounts, early: Early = NOTHING_EARLY) -> None:
         """Take the counts of a mark, and how much of it was early."""
         impressions, clicks = counts.impressions, counts.clicks
-        known = clicks.matched + clicks.duplicates + clicks.orphans + clicks.late + clicks.dead
         for bound, total, episode in self._watched:
             is_click = bound.side == "clicks"
             if bound.outcome == "early":
                 found = early.clicks if is_click else early.examples
             else:
                 found = getattr(clicks if is_click else impressions, bound.outcome)
-            total.update(records=known if is_click else impressions.read, found=found)
+            total.update(records=clicks.settled if is_click else impressions.read, found=found)
             if total["records"] >= (bound.least_to_end if episode.lasts else LEAST_RECORDS):
                 share = total["found"] / total["records"]
                 episode.look(share, input=bound.side, share=round(share, 3))

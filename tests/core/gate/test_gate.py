@@ -153,7 +153,7 @@ def test_sums_of_strange_numbers_stay_whole() -> None:
 def test_negatives_that_were_sampled_out_are_examples_too() -> None:
     """So another `keep_negatives` does not look like another share of clicks."""
     one = mark(0, 1, [example(random.Random(1), 0.5) for _ in range(10)])
-    counts = replace(one.counts, impressions=replace(one.counts.impressions, read=60, sampled_out=50))
+    counts = one.counts._replace(impressions=one.counts.impressions._replace(read=60, sampled_out=50))
     sums = TickSums.of_marks([replace(one, counts=counts), one])
     assert (sums.shown, sums.positives, sums.read) == (70, 2 * one.counts.impressions.positives, 70)
 

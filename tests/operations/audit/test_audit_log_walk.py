@@ -13,7 +13,7 @@ import pytest
 
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.core.log.header import HEADER_BYTES, MAGIC, Kind, RecordHeader, open_record, seal
-from stream_learner.core.log.marks import GENESIS, MarkId, TickCounts, decode_mark, encode_mark
+from stream_learner.core.log.marks import GENESIS, ImpressionCounts, MarkId, TickCounts, decode_mark, encode_mark
 from stream_learner.core.log.rule_r import AcceptedTick, RuleR
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.operations.audit.findings import CHECKSUMS, COUNTS, ORDER, Findings
@@ -159,8 +159,8 @@ def test_a_count_that_is_not_that_of_the_records_is_a_count() -> None:
     ticks = accepted(log)
     tick = next(tick for tick in ticks if tick.examples and tick.mark.resume is None)
     mark = decode_mark(open_record(log[tick.mark_offset]))
-    counted = replace(mark.counts.impressions, examples=tick.examples + 1, read=tick.examples + 1)
-    wrong = encode_mark(replace(mark, counts=replace(mark.counts, impressions=counted)))
+    counted = mark.counts.impressions._replace(examples=tick.examples + 1, read=tick.examples + 1)
+    wrong = encode_mark(replace(mark, counts=mark.counts._replace(impressions=counted)))
     steps, findings, _ = walk([*log[: tick.mark_offset], wrong, *log[tick.mark_offset + 1 :]])
     assert [(f.check, f.offset) for f in findings.listed] == [(COUNTS, tick.mark_offset)]
     assert len(steps) == len(ticks)
@@ -186,6 +186,6 @@ def chain(attempt_id: int, after: MarkId, offset: int) -> list[bytes]:
     attempt, records = Attempt(0, attempt_id, after, offset), []
     for tick in range(after.last_tick + 1, after.last_tick + 7):
         cut = {"next_impression": tick + 1, "first_click": 0, "click_cursor": 0}
-        counts = TickCounts(impressions=replace(TickCounts().impressions, read=1, examples=1))
+        counts = TickCounts(impressions=ImpressionCounts(read=1, examples=1))
         records += attempt.stamp(examples_of(tick, tick + 1), first_tick=tick, last_tick=tick, counts=counts, **cut)
     return records
