@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config import Config
 from stream_learner.core.events.reasons import Reason
-from stream_learner.errors import ConfigError, NotReady, StreamLearnerError
-from stream_learner.operations import gate
+from stream_learner.errors import ConfigError, NotReady
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.scorer.scorer import Predictions, Scorer
@@ -70,17 +69,8 @@ def _wait(scorer: Scorer, config: Config) -> None:
         if timeout_s <= SAY_S:
             raise
         waits = {"waits_seconds": round(timeout_s - SAY_S)}
-        get_logger("score").warning("no_version_yet", reason=_why_none(scorer, config), **waits)
+        get_logger("score").warning("no_version_yet", reason=scorer.why_not_ready, **waits)
         scorer.wait_ready(timeout_s - SAY_S)
-
-
-def _why_none(scorer: Scorer, config: Config) -> str:
-    """The reason why there is no version, by its learner if it says so."""
-    with suppress(StreamLearnerError):
-        held = gate.status(config)["publication_reason"] if config.scorer.alias is None else None
-        if held is not None:
-            return f"{config.model} has published nothing yet: {held}"
-    return scorer.why_not_ready
 
 
 def scorer_of(config: Config) -> Scorer:

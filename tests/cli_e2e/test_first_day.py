@@ -381,8 +381,10 @@ class Day:
         """A model of topics that fit, which was published by itself."""
         model = self.model(SITE)
         joiner, learner = model.roles()
-        with running(joiner, learner):
+        with capture_logs() as logged, running(joiner, learner):
             wait_until(lambda: model.status["published"] is not None, lambda: f"a version: {learner.why_not_ready}")
+        told = {event["event"]: event["log_level"] for event in logged}
+        assert told["first_version_waits"] == "info" and "publication_held" not in told, "nothing is wrong"
         return model
 
     def score(self, event: str) -> Ended:
@@ -604,4 +606,6 @@ def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
     said = {event["role"] for event in logged if event["event"] == "topics_do_not_fit" and event["finding"] == finding}
     assert said == {"joiner", "learner"}
     ended = answer_of("score", "-c", model.file, "--set", "scorer.ready_timeout=3500ms")
-    assert ended.code == errors.NotReady.exit_code and words in ended.err, ended
+    told = ["the learner holds the first version", words, "stream-learner gate status"]
+    assert ended.code == errors.NotReady.exit_code
+    assert lacking(told, ended.err.splitlines()[-1]) == [], "the error says it, too, not only the warning before it"

@@ -24,7 +24,7 @@ from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.scanner import count_inside, decode_events, set_columns
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
-from stream_learner.core.events.local_time import TimeUnit
+from stream_learner.core.events.kinds import TimeUnit
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason, Refused
 from stream_learner.core.events.reference import PlainRow, beyond_float64, parse_event, read_event

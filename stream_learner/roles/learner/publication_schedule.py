@@ -87,8 +87,8 @@ class PublicationSchedule:
 
     @property
     def held(self) -> bool:
-        """Whether the model is held back because it is out of bounds."""
-        return bool(self._gate.trouble)
+        """Whether the model is held back because it is out of bounds, or has not shown enough."""
+        return self._gate.holding is not None
 
     def finish(self, tick: int, checkpoints: Checkpoints) -> None:
         """Publish the model as of `tick`, if it is allowed. Raises Fenced, OtherDecisions."""

@@ -145,10 +145,11 @@ class ModelReplica:
         on_unusable: Callable[[], None] = lambda: None,
         metrics: Metrics,
         kept: KeptVersion | None = None,
+        why_held: Callable[[], str] = lambda: "",
     ) -> None:
         """on_version: is called in the reader's thread with every version, once it is served. on_unusable: is called
         for every record of the topic that cannot be used. metrics: counts whether requests fit the model. kept: a
-        version to serve until the topic has been read.
+        version to serve until the topic has been read. why_held: why its learner publishes no first version.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised. With `kept` it asks no broker yet, and raises NewerFormat
         if this program cannot encode events for that version.
@@ -160,7 +161,7 @@ class ModelReplica:
         self._stale_after_ms = stale_after_ms
         self._refuse_after_ms = refuse_after_ms
         self._on_version = on_version
-        self._on_unusable = on_unusable
+        self._on_unusable, self._why_held = on_unusable, why_held
         self._fit = RequestFit(metrics, log)
         self._began_s = self._published_s = time.monotonic()
         self._excused_at_s = -math.inf
@@ -267,7 +268,7 @@ class ModelReplica:
         if reader is None:
             return "the snapshot topic is not read yet"
         if self._whole is None or self._whole.replica is not reader.replica:
-            return reader.replica.why_not_ready
+            return (reader.replica.is_unpublished and self._why_held()) or reader.replica.why_not_ready
         if reader.outage.since_s is not None:
             return "the brokers do not answer"
         return "" if reader.replica.ready else reader.replica.why_not_ready
