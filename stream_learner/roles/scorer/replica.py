@@ -50,10 +50,10 @@ STOP_S = 2.0
 
 
 class BadEvent(ValueError):
-    """An event that cannot be scored; `reason` says why."""
+    """An event that cannot be scored; `reason` says why, and the text which field."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(f"the event cannot be scored: {reason.text}")
+    def __init__(self, reason: Reason, words: str = "") -> None:
+        super().__init__(f"the event cannot be scored: {words or reason.text}")
         self.reason = reason
 
 
@@ -81,7 +81,7 @@ class Predictions:
     p_click f64[n], NaN for an event that cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of the
     version when they were made, from the end of its tick by the wall clock; None if it is not known. version_age_s: how
     long ago the version was published, seconds, by the time of its records and the wall clock. known_features i64[n]:
-    as of `Prediction`, 0 for an event that cannot be scored.
+    as of `Prediction`, 0 for an event that cannot be scored. words: why the first of these cannot be, "" if all can.
     """
 
     p_click: NDArray[np.float64]
@@ -91,6 +91,7 @@ class Predictions:
     known_features: NDArray[np.int64]
     freshness_ms: float | None = None
     version_age_s: float | None = None
+    words: str = ""
 
     def __len__(self) -> int:
         return len(self.p_click)
@@ -320,7 +321,7 @@ class ModelReplica:
         try:
             p_click, version, known = (whole.local.predictor or self._new_predictor(whole)).predict(event)
         except Refused as refused:
-            raise BadEvent(refused.reason) from None
+            raise BadEvent(refused.reason, str(refused)) from None
         if known < self._fit.wanted:
             self._fit.keep(event)
         return _prediction((p_click, version, self.model, known))
@@ -352,8 +353,9 @@ class ModelReplica:
         return self._predictions(whole, EventPredictions(p_click, np.zeros(len(p_click), np.uint8), version, known))
 
     def _predictions(self, whole: _Whole, found: EventPredictions) -> Predictions:
-        p_click, status, version, known = found
-        return Predictions(p_click, status, version, self.model, known, _age_ms(version, whole.encoding), self._age_s())
+        p_click, status, version, known, words = found
+        ages = _age_ms(version, whole.encoding), self._age_s()
+        return Predictions(p_click, status, version, self.model, known, *ages, words)
 
     def _new_predictor(self, whole: _Whole) -> EventPredictor:
         """The predictor of the calling thread, which has none yet."""
