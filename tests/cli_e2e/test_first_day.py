@@ -255,6 +255,10 @@ MISTAKES: dict[str, tuple[Site, str]] = {
         SITE.with_impressions(times=lambda one: int(one.number in CLICKED)),
         "mostly_clicked | input.clicks.topic | views or the impressions themselves",
     ),
+    "an hour of what is no time": (
+        shown(seen=lambda one: "24/Nov/2026").with_settings('features.fields={"seen": {"kind": "hour"}}'),
+        "impressions_not_a_time | the setting of that name | 100 % | `seen` is text like 99/Aaa/9999",
+    ),
     "an empty topic": (SITE.with_clicks(times=lambda one: 0), "clicks_empty | input.clicks.topic | holds no record"),
     "every field is left out": (
         SITE.with_settings(
@@ -284,6 +288,9 @@ HEALTHY: dict[str, Site] = {
     ),
     "keyed by the id, times of records": SITE.with_settings(
         "input.impressions.time=null", "input.clicks.time=null", 'features.exclude=["ts"]'
+    ),
+    "the hour of the event's own time alone": SITE.with_settings(
+        'features.include=["ts"]', "features.categorical=[]", 'features.fields={"ts": {"kind": "hour"}}'
     ),
     "keyed by the user": SITE.with_impressions(key=by_user).with_clicks(key=by_user),
     "keyed by the user, Java's partitioner": SITE.with_impressions(
@@ -378,8 +385,8 @@ class Day:
 
     @cached_property
     def published(self) -> Model:
-        """A model of topics that fit, which was published by itself."""
-        model = self.model(SITE)
+        """A model of topics that fit, which was published by itself. The hour of the event's own time is a feature."""
+        model = self.model(SITE.with_settings('features.fields={"ts": {"kind": "hour"}}'))
         joiner, learner = model.roles()
         with capture_logs() as logged, running(joiner, learner):
             wait_until(lambda: model.status["published"] is not None, lambda: f"a version: {learner.why_not_ready}")
@@ -522,6 +529,12 @@ COMMANDS: dict[str, Tells] = {
         None,
         "request_fields_unknown | sitee: did you mean site?",
     ),
+    "a request without the time whose hour is a feature": Tells(
+        lambda day: day.score('{"site": "news"}'), None, 'request_time_missing | ["ts"] | mostly now'
+    ),
+    "a request whose time cannot be read": Tells(
+        lambda day: day.score('{"site": "news", "ts": "24/Nov/2026"}'), None, "`ts` is text like 99/Aaa/9999"
+    ),
     "a request without a field": Tells(
         lambda day: day.score("{}"), None, "events_without_known_feature | those of the bias alone | inspect fields"
     ),
@@ -530,16 +543,16 @@ COMMANDS: dict[str, Tells] = {
 
 @pytest.mark.parametrize("mistake", COMMANDS)
 def test_a_command_tells_what_is_wrong(mistake: str, day: Day) -> None:
-    """On stderr, soon, with the exit code of the error; a prediction that can be made is made."""
+    """On stderr, or where an answer would be, with the exit code of the error; what can be predicted is."""
     ask, error, words = COMMANDS[mistake]
     ended = ask(day)
     assert ended.code == (0 if error is None else error.exit_code), ended
-    assert lacking(words.split(" | "), ended.err) == [], ended.err
+    assert lacking(words.split(" | "), ended.err + ended.out) == [], ended
 
 
 def test_a_request_that_fits_is_no_word(day: Day) -> None:
     """Beside the mistakes in requests: nothing is told."""
-    ended = day.score('{"site": "news", "device": {"os": "ios"}}')
+    ended = day.score('{"site": "news", "device": {"os": "ios"}, "ts": "2026-11-24T19:08:47Z"}')
     assert (ended.code, ended.err) == (0, "")
 
 

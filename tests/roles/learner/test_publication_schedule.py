@@ -65,6 +65,7 @@ class Open:
     """A gate that lets everything through."""
 
     trouble = ""
+    holding = None
 
     def follow(self, tick: int, learner: Any) -> None:
         pass
