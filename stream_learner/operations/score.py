@@ -112,7 +112,7 @@ def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
 
 def _why_bad(scorer: Scorer, lines: Sequence[bytes], index: int) -> str:
     """Why an event cannot be scored, with the field where it is one."""
-    return scorer.predict_many(lines[index : index + 1]).words
+    return scorer.predict_many(lines[index : index + 1]).why_bad
 
 
 def _answers(predictions: Predictions, why_bad: Callable[[int], str], *, with_model: bool = False) -> Iterator[bytes]:

@@ -30,9 +30,11 @@ from stream_learner.config import Config
 from stream_learner.operations import gate
 from stream_learner.operations.doctor.watch import FIRST_S, TopicsLook
 from stream_learner.operations.topics import ensure_topics
+from stream_learner.roles.common.lifecycle import all_ready
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 from tests.cli_e2e.commands import Ended, answer_of
+from tests.cli_e2e.scraped import values_of
 from tests.cli_e2e.world import free_port
 from tests.conftest import MakeTopic
 from tests.e2e.site import failure_of, running, wait_until
@@ -622,3 +624,21 @@ def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
     told = ["the learner holds the first version", words, "stream-learner gate status"]
     assert ended.code == errors.NotReady.exit_code
     assert lacking(told, ended.err.splitlines()[-1]) == [], "the error says it, too, not only the warning before it"
+
+
+def test_topics_without_an_event_are_waited_for_by_a_learner_that_is_ready(day: Day) -> None:
+    """A rollout goes on, and it says what it waits for: on `/readyz`, in its log and metrics, and where a prediction is
+    asked for."""
+    model = day.model(SITE.with_impressions(times=lambda one: 0).with_clicks(times=lambda one: 0))
+    joiner, learner = model.roles()
+    nothing = "it has learned 0 of 50 examples"
+    with capture_logs() as logged, running(joiner, learner):
+        wait_until(lambda: nothing in learner.waits, lambda: f"it waits: {learner.waits} {learner.why_not_ready}")
+        wait_until(lambda: nothing in (model.status["publication_reason"] or ""), "gate status says so")
+        assert all_ready([joiner, learner]) == (True, f"ok; the first version waits: {nothing}")
+        metrics, metric = learner.models[0].metrics, "learner_first_version_waits_seconds"
+        wait_until(lambda: values_of(metrics.text().decode())[metric, ""] > 0, "so do metrics")
+    assert {one["log_level"] for one in logged if one["event"] == "first_version_waits"} == {"info"}
+    ended = answer_of("score", "-c", model.file, "--set", "scorer.ready_timeout=3500ms")
+    assert ended.code == errors.NotReady.exit_code
+    assert f"the learner holds the first version (examples): {nothing}" in ended.err.splitlines()[-1]

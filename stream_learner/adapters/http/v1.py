@@ -79,7 +79,7 @@ def check_instances(predictions: Predictions, noun: str) -> None:
     """Raise Refused (400) if an event cannot be scored; the reason names the first one."""
     if np.count_nonzero(predictions.status):
         index = int(predictions.status.nonzero()[0][0])
-        raise Refused(400, f"{noun} {index} cannot be scored: {predictions.words}")
+        raise Refused(400, f"{noun} {index} cannot be scored: {predictions.why_bad}")
 
 
 def check_version(name: str, predictions: Predictions, wanted: str | None) -> None:

@@ -123,6 +123,11 @@ class ModelPublicationGate:
             return True
         return found is None or self._policy != HOLD
 
+    def lacks(self, tick: int, learner: Learner) -> None:
+        """Say what a model without an example lacks; nobody publishes it, whatever it lacks."""
+        if self._policy != OFF:
+            self._missing(tick, learner, -1, ends=False)
+
     def _missing(self, tick: int, learner: Learner, version: int, *, ends: bool) -> Unearned | None:
         """What the model lacks to be published for the first time, or has lost since."""
         if version < 0:

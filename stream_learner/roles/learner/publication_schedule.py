@@ -130,6 +130,8 @@ class PublicationSchedule:
         if term is None or now_s < self._again_at_s or self.paused or self._other_features:
             return
         if not term.publication.may_publish(tick):
+            if tick >= 0 and checkpoints.learner.examples == 0:
+                self._gate.lacks(tick, checkpoints.learner)
             return
         self._leadership.check_course()
         if not self._gate.lets(tick, checkpoints.learner, term.publication.version, ends=ends):

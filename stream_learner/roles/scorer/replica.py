@@ -81,7 +81,7 @@ class Predictions:
     p_click f64[n], NaN for an event that cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of the
     version when they were made, from the end of its tick by the wall clock; None if it is not known. version_age_s: how
     long ago the version was published, seconds, by the time of its records and the wall clock. known_features i64[n]:
-    as of `Prediction`, 0 for an event that cannot be scored. words: why the first of these cannot be, "" if all can.
+    as of `Prediction`, 0 for an event that cannot be scored. why_bad: why the first of these cannot be, "" if all can.
     """
 
     p_click: NDArray[np.float64]
@@ -91,7 +91,7 @@ class Predictions:
     known_features: NDArray[np.int64]
     freshness_ms: float | None = None
     version_age_s: float | None = None
-    words: str = ""
+    why_bad: str = ""
 
     def __len__(self) -> int:
         return len(self.p_click)

@@ -291,6 +291,9 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
     """Both are told; only the second is an alarm, with what to do. It goes by itself when clicks match."""
     metrics, model = Metrics("m"), learned(400)
     gate = gate_of("hold", needed=NEEDED, metrics=metrics)
+    gate.lacks(0, learner())
+    assert gate.waits == "the first version waits: it has learned 0 of 1,000 examples" and gate.holding is not None
+    gate = gate_of("hold", needed=NEEDED, metrics=metrics)
     with capture_logs() as logged:
         assert not gate.lets(1, learned(4, examples=40), -1, ends=False)
         assert (gate.trouble, gate.waits) == ("", "the first version waits: it has learned 40 of 1,000 examples")

@@ -67,6 +67,9 @@ class Open:
     trouble = ""
     holding = None
 
+    def lacks(self, tick: int, learner: Any) -> None:
+        pass
+
     def follow(self, tick: int, learner: Any) -> None:
         pass
 
