@@ -134,6 +134,8 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
         typer.echo(crosses_in_words(report.crosses))
     if report.sizing is not None:
         _print_sizing(report.sizing)
+    else:
+        typer.echo("\nwhat a model takes is not known: too few impressions, or their times tell no rate")
     if fields:
         typer.echo()
         _print_fields(report)
@@ -160,6 +162,7 @@ def _print_sizing(sizing: Mapping[str, Any]) -> None:
 
     a_s, peak = sizing["impressions_a_second"], sizing["peak"]
     typer.echo(f"\nwhat a model takes at {a_s:,.4g} impressions a second, {a_s * DAY_S:,.0f} a day, about:")
+    typer.echo(f"  rate by {sizing['rate_by']}")
     of_model = f"in the sample {sizing['features_seen']:,}, new ones a day at most {sizing['new_features_a_day']:,}"
     of_one = f"bytes of an impression {sizing['event_bytes']:.0f}, features {sizing['features_an_example']:.1f}"
     typer.echo(f"  {of_one}, different ones {of_model}")

@@ -32,10 +32,10 @@ from stream_learner.config.values import (
     lasting,
     sized,
 )
+from stream_learner.core.events.kinds import Kind, Missing, TimeUnit
 
 FieldName = Annotated[str, Field(min_length=1, max_length=1000)]
 ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}$")]
-TimeForm = Literal["ms", "s", "us", "iso", "auto"]
 Format = Literal["json", "avro", "protobuf"]
 _TIME_UNIT_HERE = "Form of the time field, where the two topics differ; null takes `input.time_unit`."
 
@@ -78,7 +78,7 @@ class Impressions(Records):
     time: FieldName | None = Field(
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
     )
-    time_unit: TimeForm | None = Field(None, description=_TIME_UNIT_HERE)
+    time_unit: TimeUnit | None = Field(None, description=_TIME_UNIT_HERE)
     weight: FieldName | None = Field(
         None, description="Field that holds the example's importance weight, a number >= 0; without it or with null, 1."
     )
@@ -96,7 +96,7 @@ class Clicks(Records):
     time: FieldName | None = Field(
         None, description="Field that holds the event's time; null takes the Kafka record's timestamp."
     )
-    time_unit: TimeForm | None = Field(None, description=_TIME_UNIT_HERE)
+    time_unit: TimeUnit | None = Field(None, description=_TIME_UNIT_HERE)
     value: FieldName | None = Field(
         None,
         description="Field that holds a soft label in [0, 1]; a click without it counts 1; null: every click.",
@@ -108,7 +108,7 @@ class Input(Section):
 
     impressions: Impressions = Field(description="The impressions.")
     clicks: Clicks = Field(description="The clicks: any positive feedback.")
-    time_unit: TimeForm = Field(
+    time_unit: TimeUnit = Field(
         "ms",
         description=(
             "Form of time fields: a number of milliseconds, seconds or microseconds since 1970, or iso for "
@@ -300,7 +300,7 @@ class Join(Section):
 class FieldSettings(Section):
     """The features of one field of an impression."""
 
-    kind: Literal["auto", "category", "number", "log", "bucket", "hour", "weekday", "hour_of_week", "ignore"] = Field(
+    kind: Kind = Field(
         "auto",
         description=(
             "What numbers become. auto: the category of their size, two for each power of two; number: a feature of "
@@ -313,13 +313,13 @@ class FieldSettings(Section):
     edges: Annotated[list[float], Field(max_length=1000)] = Field(
         [], description="For kind bucket: ascending edges; the category is how many edges are <= the value."
     )
-    missing: Literal["skip", "indicator"] = Field(
+    missing: Missing = Field(
         "skip", description="indicator gives a field without features a feature of its own, `name:missing`."
     )
     zone: str = Field(
         "UTC", description="For the kinds for times: the zone of hours and weekdays, such as Europe/Berlin."
     )
-    time_unit: Literal["ms", "s", "us", "iso", "auto"] | None = Field(
+    time_unit: TimeUnit | None = Field(
         None,
         description=(
             "For the kinds for times: form of the times, as of `input`. null takes that of the impressions for their "

@@ -171,6 +171,11 @@ class RoleAwaitingBrokers:
         role = self._role
         return f"the {self.name} asks for its training log" if role is None else role.why_not_ready
 
+    @property
+    def waits(self) -> str:
+        """What the role waits for although it is ready, "" for nothing."""
+        return getattr(self._role, "waits", "")
+
     def open(self) -> OpenRole | None:
         """Open the role as soon as brokers answer; None if it is told to stop before. Raises what the role raises,
         except RetryLater.

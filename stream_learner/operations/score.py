@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+import orjson
+
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config import Config
-from stream_learner.core.events.reasons import Reason
-from stream_learner.errors import ConfigError, NotReady, StreamLearnerError
-from stream_learner.operations import gate
+from stream_learner.errors import ConfigError, NotReady
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.compile import load_kernels
 from stream_learner.roles.scorer.scorer import Predictions, Scorer
@@ -46,7 +47,7 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
         scorer = stack.enter_context(scorer_of(config))
         _wait(scorer, config)
         startup.over()
-        scored = unknown = 0
+        scored, unknown, with_model = 0, 0, config.scorer.alias is not None
         some: list[bytes] = []
         for lines in _batches(source, batch):
             some += lines[: SOME - len(some)]
@@ -54,7 +55,7 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
             is_scored = predictions.status == 0
             scored += int(is_scored.sum())
             unknown += int((is_scored & (predictions.known_features == 0)).sum())
-            target.writelines(_answers(predictions, with_model=config.scorer.alias is not None))
+            target.writelines(_answers(predictions, partial(_why_bad, scorer, lines), with_model=with_model))
             target.flush()
         scorer.tell_of(some)
     if unknown:
@@ -70,17 +71,8 @@ def _wait(scorer: Scorer, config: Config) -> None:
         if timeout_s <= SAY_S:
             raise
         waits = {"waits_seconds": round(timeout_s - SAY_S)}
-        get_logger("score").warning("no_version_yet", reason=_why_none(scorer, config), **waits)
+        get_logger("score").warning("no_version_yet", reason=scorer.why_not_ready, **waits)
         scorer.wait_ready(timeout_s - SAY_S)
-
-
-def _why_none(scorer: Scorer, config: Config) -> str:
-    """The reason why there is no version, by its learner if it says so."""
-    with suppress(StreamLearnerError):
-        held = gate.status(config)["publication_reason"] if config.scorer.alias is None else None
-        if held is not None:
-            return f"{config.model} has published nothing yet: {held}"
-    return scorer.why_not_ready
 
 
 def scorer_of(config: Config) -> Scorer:
@@ -118,17 +110,24 @@ def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _answers(predictions: Predictions, *, with_model: bool = False) -> Iterator[bytes]:
-    """A line for each prediction; with_model: whether to name the model.
+def _why_bad(scorer: Scorer, lines: Sequence[bytes], index: int) -> str:
+    """Why an event cannot be scored, with the field where it is one."""
+    return scorer.predict_many(lines[index : index + 1]).why_bad
+
+
+def _answers(predictions: Predictions, why_bad: Callable[[int], str], *, with_model: bool = False) -> Iterator[bytes]:
+    """A line for each prediction. why_bad: why the event of an index cannot be scored. with_model: whether to name the
+    model.
 
     A prediction that is not finite (e^p of a large sum, or values of 1e308) is null: JSON cannot write it.
     """
     made_by = b'"version":%d' % predictions.version
     if with_model:
         made_by += b',"model":"%s"' % predictions.model.encode()
-    for p_click, status in zip(predictions.p_click.tolist(), predictions.status.tolist(), strict=True):
+    found = zip(predictions.p_click.tolist(), predictions.status.tolist(), strict=True)
+    for index, (p_click, status) in enumerate(found):
         if status:
-            yield b'{"error":"%s"}\n' % Reason(status).text.encode()
+            yield orjson.dumps({"error": why_bad(index)}) + b"\n"
         else:
             shown = repr(p_click) if math.isfinite(p_click) else "null"
             yield b'{"p":%s,%s}\n' % (shown.encode(), made_by)

@@ -183,6 +183,11 @@ LEARNER = (
         (sets(names.LEARNER_PUBLICATION_HELD, 0),),
     ),
     Case(
+        "StreamLearnerNoFirstVersion",
+        (sets(names.LEARNER_FIRST_WAITS, 86_460),),
+        (sets(names.LEARNER_FIRST_WAITS, 3_600),),
+    ),
+    Case(
         "StreamLearnerDecisionLate",
         (once(adds(names.LEARNER_GATE_DECISIONS, 1, outcome="late"), 12),),
         (once(adds(names.LEARNER_GATE_DECISIONS, 1, outcome="skip"), 12),),

@@ -30,9 +30,11 @@ from stream_learner.config import Config
 from stream_learner.operations import gate
 from stream_learner.operations.doctor.watch import FIRST_S, TopicsLook
 from stream_learner.operations.topics import ensure_topics
+from stream_learner.roles.common.lifecycle import all_ready
 from stream_learner.roles.joiner.role import JoinerRole
 from stream_learner.roles.learner.role import LearnerRole
 from tests.cli_e2e.commands import Ended, answer_of
+from tests.cli_e2e.scraped import values_of
 from tests.cli_e2e.world import free_port
 from tests.conftest import MakeTopic
 from tests.e2e.site import failure_of, running, wait_until
@@ -255,6 +257,10 @@ MISTAKES: dict[str, tuple[Site, str]] = {
         SITE.with_impressions(times=lambda one: int(one.number in CLICKED)),
         "mostly_clicked | input.clicks.topic | views or the impressions themselves",
     ),
+    "an hour of what is no time": (
+        shown(seen=lambda one: "24/Nov/2026").with_settings('features.fields={"seen": {"kind": "hour"}}'),
+        "impressions_not_a_time | the setting of that name | 100 % | `seen` is text like 99/Aaa/9999",
+    ),
     "an empty topic": (SITE.with_clicks(times=lambda one: 0), "clicks_empty | input.clicks.topic | holds no record"),
     "every field is left out": (
         SITE.with_settings(
@@ -284,6 +290,9 @@ HEALTHY: dict[str, Site] = {
     ),
     "keyed by the id, times of records": SITE.with_settings(
         "input.impressions.time=null", "input.clicks.time=null", 'features.exclude=["ts"]'
+    ),
+    "the hour of the event's own time alone": SITE.with_settings(
+        'features.include=["ts"]', "features.categorical=[]", 'features.fields={"ts": {"kind": "hour"}}'
     ),
     "keyed by the user": SITE.with_impressions(key=by_user).with_clicks(key=by_user),
     "keyed by the user, Java's partitioner": SITE.with_impressions(
@@ -378,11 +387,13 @@ class Day:
 
     @cached_property
     def published(self) -> Model:
-        """A model of topics that fit, which was published by itself."""
-        model = self.model(SITE)
+        """A model of topics that fit, which was published by itself. The hour of the event's own time is a feature."""
+        model = self.model(SITE.with_settings('features.fields={"ts": {"kind": "hour"}}'))
         joiner, learner = model.roles()
-        with running(joiner, learner):
+        with capture_logs() as logged, running(joiner, learner):
             wait_until(lambda: model.status["published"] is not None, lambda: f"a version: {learner.why_not_ready}")
+        told = {event["event"]: event["log_level"] for event in logged}
+        assert told["first_version_waits"] == "info" and "publication_held" not in told, "nothing is wrong"
         return model
 
     def score(self, event: str) -> Ended:
@@ -520,6 +531,12 @@ COMMANDS: dict[str, Tells] = {
         None,
         "request_fields_unknown | sitee: did you mean site?",
     ),
+    "a request without the time whose hour is a feature": Tells(
+        lambda day: day.score('{"site": "news"}'), None, 'request_time_missing | ["ts"] | mostly now'
+    ),
+    "a request whose time cannot be read": Tells(
+        lambda day: day.score('{"site": "news", "ts": "24/Nov/2026"}'), None, "`ts` is text like 99/Aaa/9999"
+    ),
     "a request without a field": Tells(
         lambda day: day.score("{}"), None, "events_without_known_feature | those of the bias alone | inspect fields"
     ),
@@ -528,16 +545,16 @@ COMMANDS: dict[str, Tells] = {
 
 @pytest.mark.parametrize("mistake", COMMANDS)
 def test_a_command_tells_what_is_wrong(mistake: str, day: Day) -> None:
-    """On stderr, soon, with the exit code of the error; a prediction that can be made is made."""
+    """On stderr, or where an answer would be, with the exit code of the error; what can be predicted is."""
     ask, error, words = COMMANDS[mistake]
     ended = ask(day)
     assert ended.code == (0 if error is None else error.exit_code), ended
-    assert lacking(words.split(" | "), ended.err) == [], ended.err
+    assert lacking(words.split(" | "), ended.err + ended.out) == [], ended
 
 
 def test_a_request_that_fits_is_no_word(day: Day) -> None:
     """Beside the mistakes in requests: nothing is told."""
-    ended = day.score('{"site": "news", "device": {"os": "ios"}}')
+    ended = day.score('{"site": "news", "device": {"os": "ios"}, "ts": "2026-11-24T19:08:47Z"}')
     assert (ended.code, ended.err) == (0, "")
 
 
@@ -604,4 +621,24 @@ def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
     said = {event["role"] for event in logged if event["event"] == "topics_do_not_fit" and event["finding"] == finding}
     assert said == {"joiner", "learner"}
     ended = answer_of("score", "-c", model.file, "--set", "scorer.ready_timeout=3500ms")
-    assert ended.code == errors.NotReady.exit_code and words in ended.err, ended
+    told = ["the learner holds the first version", words, "stream-learner gate status"]
+    assert ended.code == errors.NotReady.exit_code
+    assert lacking(told, ended.err.splitlines()[-1]) == [], "the error says it, too, not only the warning before it"
+
+
+def test_topics_without_an_event_are_waited_for_by_a_learner_that_is_ready(day: Day) -> None:
+    """A rollout goes on, and it says what it waits for: on `/readyz`, in its log and metrics, and where a prediction is
+    asked for."""
+    model = day.model(SITE.with_impressions(times=lambda one: 0).with_clicks(times=lambda one: 0))
+    joiner, learner = model.roles()
+    nothing = "it has learned 0 of 50 examples"
+    with capture_logs() as logged, running(joiner, learner):
+        wait_until(lambda: nothing in learner.waits, lambda: f"it waits: {learner.waits} {learner.why_not_ready}")
+        wait_until(lambda: nothing in (model.status["publication_reason"] or ""), "gate status says so")
+        assert all_ready([joiner, learner]) == (True, f"ok; the first version waits: {nothing}")
+        metrics, metric = learner.models[0].metrics, "learner_first_version_waits_seconds"
+        wait_until(lambda: values_of(metrics.text().decode())[metric, ""] > 0, "so do metrics")
+    assert {one["log_level"] for one in logged if one["event"] == "first_version_waits"} == {"info"}
+    ended = answer_of("score", "-c", model.file, "--set", "scorer.ready_timeout=3500ms")
+    assert ended.code == errors.NotReady.exit_code
+    assert f"the learner holds the first version (examples): {nothing}" in ended.err.splitlines()[-1]

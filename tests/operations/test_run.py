@@ -113,6 +113,7 @@ class Waiting:
     """A role as probes see it."""
 
     why_not_ready: str
+    waits: str = ""
 
 
 def test_the_probes_speak_for_all_roles() -> None:
@@ -127,6 +128,8 @@ def test_the_probes_speak_for_all_roles() -> None:
     roles = [Waiting(""), Waiting("no group"), Waiting("no log")]
     assert all_ready(roles) == (False, "no group; no log")
     assert all_ready(roles[:1]) == (True, "ok")
+    waiting = Waiting("", waits="the first version waits")
+    assert all_ready([waiting]) == (True, "ok; the first version waits"), "what waits for traffic is ready"
 
 
 def test_a_joiner_looks_at_its_topics_where_no_learner_does(monkeypatch: pytest.MonkeyPatch) -> None:

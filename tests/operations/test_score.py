@@ -66,28 +66,29 @@ def test_predictions_as_lines() -> None:
     """A line of JSON for each: probability in full precision and version, or what is wrong with the event."""
     p_click = np.array([0.1 + 0.2, np.nan, 1e-17])
     predictions = Predictions(p_click, np.array([0, Reason.NOT_JSON, 0], np.uint8), 42, "ctr-v2", np.array([2, 0, 2]))
-    lines = list(_answers(predictions))
+    lines = list(_answers(predictions, lambda index: f"event {index}"))
     assert [json.loads(line) for line in lines] == [
         {"p": 0.1 + 0.2, "version": 42},
-        {"error": "not JSON"},
+        {"error": "event 1"},
         {"p": 1e-17, "version": 42},
     ]
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
-    first, *_ = _answers(predictions, with_model=True)
+    first, *_ = _answers(predictions, str, with_model=True)
     assert json.loads(first) == {"p": 0.1 + 0.2, "version": 42, "model": "ctr-v2"}
 
 
 @pytest.mark.parametrize("reason", list(Reason)[1:])
 def test_every_reason_is_a_json_text(reason: Reason) -> None:
     """No reason's words break the line."""
-    (line,) = _answers(Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1, "m", np.zeros(1, np.int64)))
+    found = Predictions(np.array([np.nan]), np.array([reason], np.uint8), 1, "m", np.zeros(1, np.int64))
+    (line,) = _answers(found, lambda index: reason.text)
     assert json.loads(line) == {"error": reason.text}
 
 
 def test_every_line_is_json_whatever_was_predicted() -> None:
     """Infinity and NaN have no word in JSON: such a prediction is null, as over HTTP."""
     p = np.array([0.25, -3.5, np.inf, -np.inf, np.nan, 1e-300])
-    lines = _answers(Predictions(p, np.zeros(len(p), np.uint8), 7, "m", None), with_model=True)
+    lines = _answers(Predictions(p, np.zeros(len(p), np.uint8), 7, "m", None), str, with_model=True)
     found = [json.loads(line, parse_constant=lambda word: word) for line in lines]
     assert [line["p"] for line in found] == [0.25, -3.5, None, None, None, 1e-300]
     assert all(line["version"] == 7 and line["model"] == "m" for line in found)

@@ -14,7 +14,8 @@ from stream_learner.adapters.http.refused import RETRY_SOON, Refused
 class Predictions(Protocol):
     """Predictions of n events by one version of one model: p_click f64[n], status u8[n] (a `Reason`, 0 for OK).
 
-    known_features i64[n]: how many features of each event have a weight in the version, the bias apart.
+    known_features i64[n]: how many features of each event have a weight in the version, the bias apart. why_bad: why
+    the first event that cannot be scored cannot be.
     """
 
     @property
@@ -31,6 +32,8 @@ class Predictions(Protocol):
     def freshness_ms(self) -> float | None: ...
     @property
     def version_age_s(self) -> float | None: ...
+    @property
+    def why_bad(self) -> str: ...
 
 
 class ServedModel(Protocol):

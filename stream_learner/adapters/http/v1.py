@@ -24,7 +24,6 @@ import orjson
 from stream_learner.adapters.http.models import Predictions, ServedModel
 from stream_learner.adapters.http.refused import Refused
 from stream_learner.core.events.fast.requests import TooManyElements, find_elements
-from stream_learner.core.events.reasons import Reason
 from stream_learner.wording import count_of
 
 KEY = b"instances"
@@ -80,7 +79,7 @@ def check_instances(predictions: Predictions, noun: str) -> None:
     """Raise Refused (400) if an event cannot be scored; the reason names the first one."""
     if np.count_nonzero(predictions.status):
         index = int(predictions.status.nonzero()[0][0])
-        raise Refused(400, f"{noun} {index} cannot be scored: {Reason(int(predictions.status[index])).text}")
+        raise Refused(400, f"{noun} {index} cannot be scored: {predictions.why_bad}")
 
 
 def check_version(name: str, predictions: Predictions, wanted: str | None) -> None:

@@ -257,6 +257,11 @@ LEARNER_PUBLICATION_HELD = _gauge(
     "learner_publication_held",
     "1 while the model is out of the bounds of a publication; see snapshots.gate.",
 )
+LEARNER_FIRST_WAITS = _gauge(
+    "learner_first_version_waits_seconds",
+    "Time for which this learner has seen a first version wait for examples, or for a tick of the log; 0 where it does "
+    "not. See snapshots.first.",
+)
 LEARNER_HISTORY = _gauge("learner_history_checkpoints", "Checkpoints kept to go back to; see learner.history.")
 LEARNER_HISTORY_AGE = _gauge(
     "learner_history_age_seconds", "Age of the oldest kept checkpoint, in log time; 0 without one."

@@ -24,7 +24,7 @@ from stream_learner.core.events.fast.fields import FieldMemory
 from stream_learner.core.events.fast.scanner import count_inside, decode_events, set_columns
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
-from stream_learner.core.events.local_time import TimeUnit
+from stream_learner.core.events.kinds import TimeUnit
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason, Refused
 from stream_learner.core.events.reference import PlainRow, beyond_float64, parse_event, read_event
@@ -296,7 +296,12 @@ class BatchDecoder:
         return out
 
     def words(self, raw: bytes, reason: Reason) -> str:
-        """Why a record could not be used, in words for a person."""
+        """Why a record could not be used, in words for a person: of a time, which field, and the shape of its value."""
+        if reason in (Reason.BAD_TIME, Reason.NOT_A_TIME):
+            try:
+                read_event(self._plan, parse_event(raw, len(raw)), 0)
+            except Refused as refused:
+                return str(refused) if refused.reason is reason else reason.text
         return BEYOND_FLOAT64 if reason is Reason.NOT_JSON and beyond_float64(raw) else reason.text
 
     def _new_columns(self, n: int) -> Columns:

@@ -12,14 +12,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from stream_learner.core.events.feature_keys import FIRST_RULE, KEY_RULES, NEWEST_RULE, SIZE_RULE, name_in_keys
-from stream_learner.core.events.local_time import PARTS, UTC, TimeUnit, check_zone
+from stream_learner.core.events.kinds import Kind, Missing, TimeUnit
+from stream_learner.core.events.local_time import PARTS, UTC, check_zone
 from stream_learner.core.machine.hashing import xxh64
-
-Kind = Literal["auto", "category", "number", "log", "bucket", "hour", "weekday", "hour_of_week", "ignore"]
-Missing = Literal["skip", "indicator"]
 
 MAX_FEATURES_LIMIT = 32_768
 MAX_VALUE_BYTES_LIMIT = 1 << 20

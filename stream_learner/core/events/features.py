@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 
 from stream_learner.core.events.decoders import BatchDecoder
 from stream_learner.core.events.feature_keys import size_text
-from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec, Kind, Missing
+from stream_learner.core.events.feature_spec import FeatureSpec, FieldSpec
+from stream_learner.core.events.kinds import Kind, Missing
 from stream_learner.core.events.local_time import PARTS
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused

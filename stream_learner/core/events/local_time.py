@@ -12,11 +12,9 @@ from bisect import bisect_right
 from datetime import datetime, timedelta, timezone
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
-TimeUnit = Literal["ms", "s", "us", "iso", "auto"]
-"""As what times are read: `reference` has the rules."""
 UTC: Final = "UTC"
 PARTS: Final = {"hour": (1, 24), "weekday": (24, 7), "hour_of_week": (1, 168)}
 """The kinds for times, each with (d, n): the value is h // d % n, where h is the hour of the week, 0 on Monday at 0:00.

@@ -5,7 +5,11 @@ The number of a code must never change: dead letters have it in a header, metric
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+from typing import Any
+
+LONGEST_SHAPE = 40
 
 
 class Reason(IntEnum):
@@ -59,6 +63,36 @@ _TEXTS = {
 }
 BEYOND_FLOAT64 = "a number is beyond float64"
 """The words for NOT_JSON where `reference.beyond_float64` says so."""
+
+
+def of_field(reason: Reason, path: str, value: Any) -> str:
+    """The words for a reason, with the field and the shape of its value: a letter must not show what an event holds.
+
+    >>> of_field(Reason.NOT_A_TIME, "ts", "24/Nov/2026")
+    'a field of kind hour, weekday or hour_of_week holds no time in its time_unit: `ts` is text like 99/Aaa/9999'
+    """
+    return f"{reason.text}: `{path}` is {_shape(value)}"
+
+
+def _shape(value: Any) -> str:
+    """What a value is, without its digits and letters.
+
+    >>> _shape(1795547716000000000), _shape(-1.5), _shape(None), _shape(True), _shape(["a"])
+    ('a whole number of 19 digits', 'a number like -9.9', 'missing or null', 'a boolean', 'a list')
+    """
+    if value is None:
+        return "missing or null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int):
+        return f"a {'negative ' * (value < 0)}whole number of {len(str(abs(value)))} digits"
+    if isinstance(value, (float, str)):
+        text = str(value)[: LONGEST_SHAPE + 1]
+        for letters, shown in ((r"\d", "9"), (r"[^\W\d_a-z]", "A"), (r"[a-z]", "a")):
+            text = re.sub(letters, shown, text)
+        cut = f"{text[:LONGEST_SHAPE]}…" if len(text) > LONGEST_SHAPE else text
+        return f"{'text' if isinstance(value, str) else 'a number'} like {cut}" if text else "an empty text"
+    return "a list" if isinstance(value, list) else "an object"
 
 
 class Refused(Exception):

@@ -30,11 +30,10 @@ from typing import Any
 import orjson
 
 from stream_learner.core.events.feature_keys import size_text
-from stream_learner.core.events.feature_spec import FieldSpec
 from stream_learner.core.events.field_numbers import Origin
 from stream_learner.core.events.local_time import value_in_zone
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
-from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.events.reasons import Reason, Refused, of_field
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts, xxh64
 
@@ -215,11 +214,16 @@ def _read_id(value: Any) -> int:
 
 
 def _read_time(plan: Plan, found: dict[Role, Any], record_time_ms: int) -> int:
-    if Role.TIME not in plan.roles.values():
+    path = next((path for path, role in plan.roles.items() if role is Role.TIME), None)
+    if path is None:
         if not 0 <= record_time_ms <= MAX_TIME_MS:
             raise Refused(Reason.BAD_TIME)
         return record_time_ms
-    time_ms = read_time(found.get(Role.TIME), plan.time_unit)
+    value = found.get(Role.TIME)
+    try:
+        time_ms = read_time(value, plan.time_unit)
+    except Refused:
+        raise Refused(Reason.BAD_TIME, of_field(Reason.BAD_TIME, path, value)) from None
     if record_time_ms >= 0 and time_ms - record_time_ms > plan.max_skew_ms:
         raise Refused(Reason.TIME_AHEAD)
     return time_ms
@@ -271,7 +275,7 @@ def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
     """The feature of a string, number or boolean of a field that gives features. Raises Refused."""
     kind = plan.settings.kind
     if plan.settings.is_time:
-        return f"{plan.in_keys}={_value_of_time(plan.settings, value)}".encode(), 1.0
+        return f"{plan.in_keys}={_value_of_time(plan, value)}".encode(), 1.0
     if isinstance(value, str):
         text = value.encode()
         if len(text) > max_value_bytes:
@@ -291,11 +295,12 @@ def occurrence(plan: FieldPlan, value: Any, max_value_bytes: int) -> Occurrence:
     return plan.in_keys.encode(), number
 
 
-def _value_of_time(settings: FieldSpec, value: Any) -> int:
+def _value_of_time(plan: FieldPlan, value: Any) -> int:
+    settings = plan.settings
     try:
         return value_in_zone(settings.kind, settings.zone, read_time(value, settings.time_unit))
     except Refused:
-        raise Refused(Reason.NOT_A_TIME) from None
+        raise Refused(Reason.NOT_A_TIME, of_field(Reason.NOT_A_TIME, plan.name, value)) from None
 
 
 def _add_crosses(

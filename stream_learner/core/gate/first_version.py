@@ -16,8 +16,9 @@ evenly over n examples, the first b of which have none, that would have the prob
 
 The share of matched clicks is found twice, from the counts of marks. Early: a click is *settled* when windows are
 closed a window (and `skew`) beyond what was closed when it was read: an impression that it belongs to has been emitted
-by then, and with it one more positive. Later, by the clicks' outcomes, which are final after `lateness` and know
-duplicates. The larger of the two counts.
+by then, and with it one more positive. That is not so where clicks are read far ahead, as of old topics: a share by
+settled clicks alone may let a model through, and only outcomes say that too few clicks match. Those are final after
+`lateness`, and know duplicates. The larger share counts.
 
 A model that has been published loses the right to it when its share falls below half of what it was.
 """
@@ -117,12 +118,17 @@ class Matches:
         return max(self._settled, self._final)
 
     @property
+    def is_final(self) -> bool:
+        """Whether the outcomes of enough clicks are known, so that a share that is too small is no matter of time."""
+        return self._final >= SETTLED
+
+    @property
     def share(self) -> float | None:
         """The share of the last clicks that found their impression, at most 1; None where there are too few."""
         found = []
         if self._settled >= SETTLED:
             found.append(min(1.0, self._positives / self._settled))
-        if self._final >= SETTLED:
+        if self.is_final:
             found.append(self._matched / self._final)
         return max(found, default=None)
 
@@ -200,10 +206,12 @@ class FirstVersion:
         """
         if not self.asks:
             return None
-        wrong = self._unmatched(self._needed.matched) or self._not_unique() or self._clicks_begin_late()
+        unmatched = self._unmatched(self._needed.matched, ends=ends)
+        wrong = unmatched if unmatched is not None and unmatched.is_wrong else self._not_unique()
+        wrong = wrong or self._clicks_begin_late()
         if wrong is not None:
             return wrong
-        lacking = self._too_few(summary)
+        lacking = self._too_few(summary) or unmatched
         if features == 0 and summary["examples"] and (lacking is None or lacking.bound != "examples" or ends):
             words = f"none of its {summary['examples']:,} examples has a feature: see features.include and exclude"
             return Unearned("features", 0, 1, words, is_wrong=True)
@@ -254,14 +262,15 @@ class FirstVersion:
         """What a model has lost that has been published, None for nothing."""
         return self._unmatched(self._shown / 2) if self._needed.examples > 0 and self._needed.matched > 0 else None
 
-    def _unmatched(self, least: float) -> Unearned | None:
-        share = self._matches.share
+    def _unmatched(self, least: float, *, ends: bool = True) -> Unearned | None:
+        share, is_wrong = self._matches.share, ends or self._matches.is_final
         if share is None or share >= least:
             return None
         words = (
             f"{share:.1%} of the last {self._matches.clicks:,} clicks found their impression, {least:.0%} are needed"
         )
-        return Unearned("matched", share, least, words, is_wrong=True)
+        words += "" if is_wrong else "; what the others are is known after join.lateness"
+        return Unearned("matched", share, least, words, is_wrong=is_wrong)
 
     def _as_a_constant(self, summary: Mapping[str, Any], *, ends: bool) -> Unearned | None:
         since, then = self._seen[0]

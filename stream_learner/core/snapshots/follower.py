@@ -137,12 +137,15 @@ class _Coverage:
         return (kept.prefix, sequence) in record.state.pages
 
 
+NOTHING = "no version record was read"
+
+
 class Follower:
     """The state of one shard. `trouble` says why the shard is not whole at its last record, "" if it is."""
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
-        self.trouble = "no version record was read"
+        self.trouble = NOTHING
         self.current: ShardVersion | None = None
         self.queue: deque[ShardVersion] = deque()
         self._at_end = False

@@ -34,13 +34,15 @@ _P_CLICK, _KNOWN = 2, 3
 class EventPredictions(NamedTuple):
     """Predictions of n events, all of one version: p_click f64[n], NaN where status u8[n], a `Reason`, is not 0.
 
-    known i64[n]: how many features of each event are known, 0 for one that cannot be used.
+    known i64[n]: how many features of each event are known, 0 for one that cannot be used. words: why the first of
+    these cannot be used, "" if all can.
     """
 
     p_click: NDArray[np.float64]
     status: NDArray[np.uint8]
     version: int
     known: NDArray[np.int64]
+    words: str = ""
 
 
 class EventPredictor:
@@ -157,9 +159,9 @@ class EventPredictor:
 
     def _predict_alone(self, text: bytes) -> tuple[float, int, int]:
         """`predict` for an event that is unusual, large, or comes within another call."""
-        p_click, status, version, known = self._predict_batch_of(text)
+        p_click, status, version, known, words = self._predict_batch_of(text)
         if status[0]:
-            raise Refused(Reason(int(status[0])))
+            raise Refused(Reason(int(status[0])), words)
         return float(p_click[0]), version, int(known[0])
 
     def _predict_inside(
@@ -171,7 +173,12 @@ class EventPredictor:
             return another._predict_inside(data, bounds, inside)
         self._busy = True
         try:
-            return self._predict_in_one_pass(data, bounds, inside) or self._predict_in_two_passes(data, bounds)
+            found = self._predict_in_one_pass(data, bounds, inside) or self._predict_in_two_passes(data, bounds)
+            if not found.status.any():
+                return found
+            first = int(found.status.nonzero()[0][0])
+            raw, reason = bytes(data[bounds[first] : bounds[first + 1]]), Reason(int(found.status[first]))
+            return found._replace(words=self._encoder.decoder.words(raw, reason))
         finally:
             self._busy = False
 

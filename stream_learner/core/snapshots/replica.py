@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from stream_learner.core.errors import DamagedRecord, ForeignRecord, NewerVersion, RecordError, Where
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.model.losses import LOSSES
-from stream_learner.core.snapshots.follower import Follower, VersionId
+from stream_learner.core.snapshots.follower import NOTHING, Follower, VersionId
 from stream_learner.core.snapshots.kernels import BAD_ROWS, NO_VERSION
 from stream_learner.core.snapshots.pages import shard_prefix
 from stream_learner.core.snapshots.predictor import EventPredictor
@@ -118,6 +118,11 @@ class Replica:
         if held is not None and limit is not None and held > limit:
             return f"version {limit} is no longer in the topic: it holds {held}"
         return "the shards have no version in common yet"
+
+    @property
+    def is_unpublished(self) -> bool:
+        """Whether a partition holds no version at all, as before the first one."""
+        return any(follower.trouble == NOTHING for follower in self._followers)
 
     @property
     def version(self) -> int:

@@ -89,19 +89,22 @@ def _codes(path: str, events: Iterable[Event]) -> Codes:
     return np.array([0 if of is None else numbers.setdefault(str(of), len(numbers) + 1) for of in values], np.int64)
 
 
-def gain_of(one: Codes, other: Codes, labels: Floats) -> tuple[float, float]:
+def gain_of(
+    one: Codes, other: Codes, labels: Floats, odd: NDArray[np.bool_] | None = None, *, alone: bool = True
+) -> tuple[float, float]:
     """By which share the cross of two fields makes the log-loss less, and by how many standard errors.
 
-    one, other: the value of each event, as numbers from 0 on. labels: 0.0 or 1.0.
+    one, other: the value of each event, as numbers from 0 on. labels: 0.0 or 1.0. odd: which events are of one half,
+    every other one unless given. alone: whether each field has weights of its own beside the cross.
     """
     both = np.unique(one * (other.max() + 1) + other, return_inverse=True)[1].reshape(-1)
     apart, together = np.empty(len(labels)), np.empty(len(labels))
-    odd = np.arange(len(labels)) % 2 == 1
+    odd = np.arange(len(labels)) % 2 == 1 if odd is None else odd
     for learned in (odd, ~odd):
         mean = labels[learned].mean()
         score = np.full(len(labels), np.log(mean / (1 - mean)) if 0 < mean < 1 else 0.0)
         weights = [np.zeros(code.max() + 1) for code in (one, other)]
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if alone else 0):
             for code, of in zip((one, other), weights, strict=True):
                 score -= of[code]
                 of[:] = _weights(code[learned], len(of), score[learned], labels[learned])

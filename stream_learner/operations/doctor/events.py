@@ -216,28 +216,28 @@ def severity_of(share: float, max_bad_share: float) -> Severity:
     return "stops" if share > max_bad_share else "warns"
 
 
-def read_some(side: Side, plan: Plan) -> tuple[list[PlainRow], Counter[Reason]]:
-    """What the joiner reads of some events, and how many it refuses for each reason."""
+def read_some(side: Side, plan: Plan) -> tuple[list[PlainRow], dict[Reason, list[str]]]:
+    """What the joiner reads of some events; and the words for each that it refuses, by reason."""
     rows: list[PlainRow] = []
-    reasons: Counter[Reason] = Counter()
+    reasons: dict[Reason, list[str]] = {}
     for event in side.some:
         most_bytes = plan.max_event_bytes + len(event.text) - len(event.record.value or b"")  # the record's bytes count
         try:
             rows.append(read_event(plan, parse_event(event.text, most_bytes), event.record.time_ms))
         except Refused as refused:
-            reasons[refused.reason] += 1
+            reasons.setdefault(refused.reason, []).append(str(refused))
     return rows, reasons
 
 
 def check_usable(
-    side: Side, reasons: Mapping[Reason, int], max_bad_share: float, told: set[Reason]
+    side: Side, reasons: Mapping[Reason, Sequence[str]], max_bad_share: float, told: set[Reason]
 ) -> Iterable[Finding]:
     """Events that the joiner would refuse for a reason that no other check has `told`. reasons: as of `read_some`."""
     events = side.some
-    for reason, count in reasons.items():
-        if reason not in told and count > WORTH_A_WORD * len(events) and len(events) >= ENOUGH:
-            share, name = count / len(events), f"{side.name}_{reason.name.lower()}"
-            seen = f"{percent(share)} of {len(events):,} events of {side.sample.topic}: {reason.text}"
+    for reason, words in reasons.items():
+        if reason not in told and len(words) > WORTH_A_WORD * len(events) and len(events) >= ENOUGH:
+            share, name = len(words) / len(events), f"{side.name}_{reason.name.lower()}"
+            seen = f"{percent(share)} of {len(events):,} events of {side.sample.topic}: {words[-1]}"
             change = "the setting of that name (docs/configuration.md), or the producer"
             yield Finding(severity_of(share, max_bad_share), name, seen, "they would be dead letters", change)
 

@@ -11,19 +11,20 @@ import yaml
 
 from stream_learner.config import Config
 from stream_learner.config.kafka import is_secret
-from stream_learner.config.values import MINUTE_MS, SECOND_MS, format_duration_ms
+from stream_learner.config.values import DAY_MS, MINUTE_MS, SECOND_MS, format_duration_ms
 from stream_learner.operations.doctor.crosses import Cross, crosses_in_words
 from stream_learner.operations.doctor.delays import ROUND_MS, in_words, rounded_up
 from stream_learner.operations.doctor.events import can_be_named
 from stream_learner.operations.doctor.fields import Field
 from stream_learner.operations.doctor.findings import ENOUGH, quantile
+from stream_learner.operations.doctor.hours import Hours
 from stream_learner.operations.doctor.ids import IdPaths
 from stream_learner.operations.doctor.leaks import Leak
 from stream_learner.operations.doctor.times import YEAR_MS, Clock, span
 from stream_learner.wording import count_of
 
-SKEW_MS, LATENESS_MS = 5 * SECOND_MS, 10 * MINUTE_MS
-"""The defaults of join.skew and join.lateness."""
+SKEW_MS, LATENESS_MS, TOPIC_MS = 5 * SECOND_MS, 10 * MINUTE_MS, 7 * DAY_MS
+"""The defaults of join.skew, join.lateness and topics.retention."""
 
 
 @dataclass
@@ -59,14 +60,25 @@ class Proposal:
         if -p1 > SKEW_MS:
             self.settings["join.skew"] = format_duration_ms(min(rounded_up(-p1), window_ms))
             self.notes.append(f"skew: clicks come up to {span(-p1)} before their impressions: see to the clocks")
-        lateness_ms = max(one for one in ROUND_MS if 2 * one <= window_ms)
-        if window_ms <= LATENESS_MS and 2 * disorder_ms <= lateness_ms:
+        if window_ms <= LATENESS_MS:
+            half_ms = max(one for one in ROUND_MS if 2 * one <= window_ms)
+            lateness_ms = min(max(half_ms, rounded_up(2 * disorder_ms)), LATENESS_MS)
             self.settings |= dict.fromkeys(("join.max_skew", "join.lateness"), format_duration_ms(lateness_ms))
-            self.notes.append("lateness: shorter than the window, as it should be")
+            note = "lateness: shorter than the window, as it should be"
+            if lateness_ms >= window_ms:
+                window_ms = next(one for one in ROUND_MS if one > lateness_ms)
+                self.settings["join.window"] = format_duration_ms(window_ms)
+                note = f"lateness: events come up to {span(disorder_ms)} later than others; the window is longer for it"
+            self.notes.append(note)
+        if 2 * window_ms > TOPIC_MS:
+            self.settings["topics.retention"] = format_duration_ms(2 * window_ms)
+            self.notes.append("retention: of the training log, twice the window at the least")
 
-    def add_features(self, fields: Iterable[Field], times: set[str], leaks: Iterable[Leak]) -> None:
-        """What to leave out, and what numbers are. fields: of the features. times: their paths. leaks: what tells the
-        label."""
+    def add_features(
+        self, fields: Iterable[Field], times: set[str], leaks: Iterable[Leak], hours: Hours | None = None
+    ) -> None:
+        """What to leave out, and what fields are. fields: of the features. times: their paths. leaks: what tells the
+        label. hours: where clicks go by them."""
         leaking = {leak.path: leak for leak in leaks}
         exclude: list[str] = []
         categorical: list[str] = []
@@ -81,6 +93,9 @@ class Proposal:
         self.settings |= {"features.exclude": exclude} if exclude else {}
         self.settings |= {"features.categorical": categorical} if categorical else {}
         self.notes.append("features: ids and times are left out; whole numbers of few values are categories")
+        if hours is not None:
+            self.settings["features.fields"] = {hours.path: {"kind": "hour"}}
+            self.notes.append(f"{hours}; requests must have it, too; zone: UTC unless set (docs/topics.md)")
 
     def add_crosses(self, crosses: Sequence[Cross]) -> None:
         """As a note only: whether they are worth their weights shows in `evaluate`, or beside a model without them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
+from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason
 from stream_learner.core.events.reference import PlainRow
 from stream_learner.operations.doctor.allowed import check_rights
@@ -23,11 +24,12 @@ from stream_learner.operations.doctor.delays import (
     delays_ms,
     disorder_ms,
 )
-from stream_learner.operations.doctor.events import Side, check_forms, check_usable, read_some, side_of
-from stream_learner.operations.doctor.fields import check_fields, check_names, fields_of
+from stream_learner.operations.doctor.events import Event, Side, check_forms, check_usable, read_some, side_of
+from stream_learner.operations.doctor.fields import Field, check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
-from stream_learner.operations.doctor.ids import best_pair, check_ids, check_matches
-from stream_learner.operations.doctor.keys import check_keys, keys_of
+from stream_learner.operations.doctor.hours import hours_of
+from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_matches
+from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
 from stream_learner.operations.doctor.leaks import leaks
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
@@ -96,6 +98,34 @@ def _sides(config: Config, limits: Limits, show: Show) -> tuple[Side, Side]:
     return side_of("impressions", impressions, readers[0]), side_of("clicks", clicks, readers[1])
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """What the first steps have settled, by which the later ones judge.
+
+    clocks, ids, keys: those that fit, configured or not. times: the fields that look like times. of_times, of_ids: what
+    is wrong with those configured. delays: as of `delays_ms`. judged: as of `with_clicks_read`. forms: of records.
+    """
+
+    config: Config
+    sides: tuple[Side, Side]
+    forms: list[Finding]
+    clocks: tuple[Clock, Clock]
+    of_times: tuple[list[Finding], list[Finding]]
+    times: tuple[list[Clock], list[Clock]]
+    ids: IdPaths
+    of_ids: list[Finding]
+    are_ids_known: bool
+    pairs: list[Pair]
+    delays: list[float]
+    keys: tuple[Keys, Keys]
+    judged: list[Event]
+
+    @property
+    def share(self) -> float:
+        """The share of impressions that have a click."""
+        return len({id(pair.impression) for pair in self.pairs}) / len(self.judged) if self.judged else 0.0
+
+
 def examine(
     config: Config,
     impressions: Side,
@@ -107,73 +137,115 @@ def examine(
     """Judge two samples, and what the brokers tell, by a configuration. advises: whether crosses and sizing are wanted,
     which no role has a use for.
     """
-    sides = impressions, clicks
-    specs, spec, most_bad = config.event_specs(), config.join_spec(), config.join.max_bad_share
-    of_forms = [[*check_forms(side, most_bad)] for side in sides]
-    timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
-    clocks = timed[0][0], timed[1][0]
-    times = [time_fields(side) for side in sides]
-    best = best_pair(impressions, clicks, (time.path for found in times for time in found))
-    ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
-    findings = [*of_forms[0], *of_forms[1], *timed[0][1], *timed[1][1], *of_ids]
-
-    pairs = ids.pairs(impressions.events, clicks.events)
-    delays = delays_ms(pairs, clocks)
-    unread = any(one.severity == "stops" or one.name.endswith("empty") for found in of_forms for one in found)
-    if not unread and (not of_ids or best is not None):
-        findings += check_matches(impressions, clicks, ids, pairs, clocks, spec.window_ms)
-    keys = keys_of(impressions), keys_of(clicks)
-    findings += check_keys(impressions, clicks, pairs, keys)
-    if not any(finding.name.endswith("time_ahead") for finding in findings):
-        gap = clock_gap_ms(pairs, clocks)
-        of_clocks = [*check_some_clocks(pairs, (impressions.sample.topic, clicks.sample.topic), clocks, spec)]
-        if gap is not None:
-            of_clocks = [*check_clocks(gap, *sides, clocks, delays, spec)]
-        findings += of_clocks or check_delays(delays, spec)
-    findings += check_disorder(impressions, clocks[0], spec)
-    findings += check_unique(impressions, ids)
-    judged = with_clicks_read(impressions, pairs, clocks[0])
-    findings += check_share(judged, pairs, clicks.sample.topic)
-    if not {finding.name for finding in findings} & {"clocks_differ", *_OF_TIMES}:
-        findings += check_begin(*sides, clocks, delays, config)
-
-    plan = specs[0].impression_plan(config.feature_spec())
+    looked = _look(config, (impressions, clicks))
+    plan = config.event_specs()[0].impression_plan(config.feature_spec())
     fields = fields_of(impressions)
-    no_features = ids.impressions, clocks[0].path
-    features = [one for one in fields if plan.of(one.path).feature and one.path not in no_features]
+    features = [one for one in fields if _is_feature(one, plan, looked)]
+    told = leaks(looked.judged, looked.pairs, {looked.ids.impressions, looked.clocks[0].path})
+    rows, of_records = _check_records(looked, plan)
+    findings = [*looked.forms, *looked.of_times[0], *looked.of_times[1], *looked.of_ids, *_check_pairs(looked)]
     findings += check_names(fields, config.feature_spec(), features)
-    found = leaks(judged, pairs, {*no_features})
-    findings += check_fields(features, plan, times[0], found, config.learner.optimizer.name)
-    rows: list[list[PlainRow]] = []
-    for side, of_side, (_, of_times) in zip(sides, (plan, specs[1].click_plan()), timed, strict=True):
-        told = {Reason.NO_ID, Reason.BAD_ID} if of_ids else set()
-        told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
-        read, reasons = read_some(side, of_side)
-        rows.append(read)
-        findings += check_usable(side, reasons, most_bad, told)
-        findings += check_retention(side, config.must_keep_ms()[side.sample.topic])
-    by_id = [
-        side.sample.topic
-        for side, of, path in zip(sides, keys, (ids.impressions, ids.clicks), strict=True)
-        if of.field == path
-    ]
-    findings += [*check_cluster(cluster, config, by_id), *check_rights(cluster, config)]
+    findings += check_fields(features, plan, looked.times[0], told, config.learner.optimizer.name)
+    findings += [*of_records, *_check_brokers(looked, cluster)]
     report = Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
-        [_topic(side, clock, key) for side, clock, key in zip(sides, clocks, keys, strict=True)],
+        [_topic(*one) for one in zip(looked.sides, looked.clocks, looked.keys, strict=True)],
         [asdict(field) for field in fields],
-        {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)},
+        {f"p{100 * q:g}_ms": quantile(looked.delays, q) for q in QUANTILES if looked.delays}
+        | {"clicks": len(looked.delays)},
         crosses=[],
     )
     if not advises:
         return report
-    share = len({id(pair.impression) for pair in pairs}) / len(judged) if judged else Traffic.click_share
+    share = looked.share if looked.judged else Traffic.click_share
     replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
     return replace(
         report,
-        crosses=crosses_of(judged, pairs, features, plan, (leak.path for leak in found)),
-        sizing=sizing_of(config, impressions, clocks[0], features_of(rows[0]), share, replication),
+        crosses=crosses_of(looked.judged, looked.pairs, features, plan, (leak.path for leak in told)),
+        sizing=sizing_of(config, impressions, looked.clocks[0], features_of(rows), share, replication),
     )
+
+
+def _look(config: Config, sides: tuple[Side, Side]) -> _Looked:
+    """Forms, times and ids: each is told where it is wrong, and what fits is gone by."""
+    (impressions, clicks), specs, most_bad = sides, config.event_specs(), config.join.max_bad_share
+    timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
+    clocks, times = (timed[0][0], timed[1][0]), (time_fields(impressions), time_fields(clicks))
+    best = best_pair(impressions, clicks, (time.path for found in times for time in found))
+    ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
+    pairs = ids.pairs(impressions.events, clicks.events)
+    return _Looked(
+        config,
+        sides,
+        [finding for side in sides for finding in check_forms(side, most_bad)],
+        clocks,
+        (timed[0][1], timed[1][1]),
+        times,
+        ids,
+        of_ids,
+        not of_ids or best is not None,
+        pairs,
+        delays_ms(pairs, clocks),
+        (keys_of(impressions), keys_of(clicks)),
+        with_clicks_read(impressions, pairs, clocks[0]),
+    )
+
+
+def _check_pairs(looked: _Looked) -> Iterable[Finding]:
+    """Impressions and their clicks: matches, keys, clocks and delays, ids that are unique, where clicks begin."""
+    spec, pairs, clocks = looked.config.join_spec(), looked.pairs, looked.clocks
+    impressions, clicks = looked.sides
+    unread = any(one.severity == "stops" or one.name.endswith("empty") for one in looked.forms)
+    if not unread and looked.are_ids_known:
+        yield from check_matches(*looked.sides, looked.ids, pairs, clocks, spec.window_ms)
+    yield from check_keys(*looked.sides, pairs, looked.keys)
+    of_clocks: list[Finding] = []
+    of_times = {finding.name for found in looked.of_times for finding in found}
+    if not any(name.endswith("time_ahead") for name in of_times):
+        gap = clock_gap_ms(pairs, clocks)
+        of_clocks = [*check_some_clocks(pairs, (impressions.sample.topic, clicks.sample.topic), clocks, spec)]
+        if gap is not None:
+            of_clocks = [*check_clocks(gap, *looked.sides, clocks, looked.delays, spec)]
+        of_clocks = of_clocks or [*check_delays(looked.delays, spec)]
+    yield from of_clocks
+    yield from check_disorder(impressions, clocks[0], spec)
+    yield from check_unique(impressions, looked.ids)
+    yield from check_share(looked.judged, pairs, clicks.sample.topic)
+    if not (of_times | {finding.name for finding in of_clocks}) & {"clocks_differ", *_OF_TIMES}:
+        yield from check_begin(*looked.sides, clocks, looked.delays, looked.config)
+
+
+def _is_feature(field: Field, plan: Plan, looked: _Looked) -> bool:
+    """Whether a field gives features: an event's own time does by its hour or weekday."""
+    of = plan.of(field.path)
+    is_other = field.path not in (looked.ids.impressions, looked.clocks[0].path)
+    return of.feature and (is_other or of.settings.is_time)
+
+
+def _check_records(looked: _Looked, plan: Plan) -> tuple[list[PlainRow], list[Finding]]:
+    """What the joiner would refuse, and whether the topics keep what it reads; the impressions as it reads them."""
+    most_bad, keep_ms = looked.config.join.max_bad_share, looked.config.must_keep_ms()
+    plans = plan, looked.config.event_specs()[1].click_plan()
+    rows: list[list[PlainRow]] = []
+    findings: list[Finding] = []
+    for side, of_side, of_times in zip(looked.sides, plans, looked.of_times, strict=True):
+        told = {Reason.NO_ID, Reason.BAD_ID} if looked.of_ids else set()
+        told |= {Reason.BAD_TIME, Reason.TIME_AHEAD} if of_times else set()
+        read, reasons = read_some(side, of_side)
+        rows.append(read)
+        findings += check_usable(side, reasons, most_bad, told)
+        findings += check_retention(side, keep_ms[side.sample.topic])
+    return rows[0], findings
+
+
+def _check_brokers(looked: _Looked, cluster: Cluster) -> Iterable[Finding]:
+    """What the brokers tell: settings and replicas of topics, and rights."""
+    paths = looked.ids.impressions, looked.ids.clicks
+    by_id = [
+        side.sample.topic for side, of, path in zip(looked.sides, looked.keys, paths, strict=True) if of.field == path
+    ]
+    yield from check_cluster(cluster, looked.config, by_id)
+    yield from check_rights(cluster, looked.config)
 
 
 def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
@@ -206,6 +278,8 @@ def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
     features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
-    found = leaks(with_clicks_read(impressions, pairs, right[0]), pairs, {specs[0].id, right[0].path})
-    proposal.add_features(features, {str(time.path) for time in times[0]}, found)
+    judged = with_clicks_read(impressions, pairs, right[0])
+    found = leaks(judged, pairs, {specs[0].id, right[0].path})
+    hours = hours_of(judged, pairs, right[0])
+    proposal.add_features(features, {str(time.path) for time in times[0]}, found, hours)
     return proposal

@@ -282,9 +282,14 @@ def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:
 
 
 def all_ready(roles: Iterable[HasReadiness]) -> tuple[bool, str]:
-    """For the readiness probe: whether every role does its part, and the text of the answer."""
-    missing = [reason for role in roles if (reason := role.why_not_ready)]
-    return not missing, "; ".join(missing) or "ok"
+    """For the readiness probe: whether every role does its part, and the text of the answer.
+
+    A role may have `waits` too: what it waits for although it is ready.
+    """
+    asked = [*roles]
+    missing = [reason for role in asked if (reason := role.why_not_ready)]
+    waits = [reason for role in asked if (reason := getattr(role, "waits", ""))]
+    return not missing, "; ".join(missing or ["ok", *waits])
 
 
 def monotonic_ms() -> int:

@@ -76,6 +76,11 @@ class LearnerLoop:
         waits = f": it waits for partition {holding}" if holding else ""
         return f"the standby has not caught up with the training log{waits}"
 
+    @property
+    def waits(self) -> str:
+        """As of `LearnerRole`."""
+        return "; ".join(model.waits for model in self._models if model.waits)
+
     def turn(self) -> bool:
         """Steps 3 to 6, once. False if there was nothing to do."""
         if self.done:

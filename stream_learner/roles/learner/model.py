@@ -110,6 +110,7 @@ class LearnedModel:
         self._piece_bytes: int | None = None
         """How large a piece of a checkpoint may be to fit the topic of the copies, None where nothing bounds it."""
         self._load_s = 0.0
+        self._waits_since_s: float | None = None
 
     def _new_gate(self) -> ModelGate:
         config, control = self.config, self._control
@@ -235,6 +236,13 @@ class LearnedModel:
     def trouble(self) -> str:
         """The trouble that keeps the model from being folded or published, "" for none."""
         return self._checkpoint_schedule.trouble or self.gate.trouble or self._publications.trouble
+
+    @property
+    def waits(self) -> str:
+        """What a first version waits for, as more examples; "" for nothing."""
+        if self.tick < 0 and self._until_tick is None:
+            return f"the first version waits: nothing is learned yet, {self.config.examples_topic} has no whole tick"
+        return self._publication_gate.waits
 
     @property
     def must_wait(self) -> bool:
@@ -370,9 +378,18 @@ class LearnedModel:
         self._figures.update_surroundings(
             self.config, None if retention is None else retention.trimmed_at_ms, self._publications.paused_for_s, now_ms
         )
+        self._report_waiting()
         self._brake.look(self.learner, self.tick)
         self.gate.report()
         self._gate_writer.turn(leads=self.leads)
+
+    def _report_waiting(self) -> None:
+        """Say for how long a first version waits; and once, that there is nothing to learn from."""
+        waits, now_s = self.waits, time.monotonic()
+        if waits and self._waits_since_s is None and self.tick < 0:
+            self._log.info("first_version_waits", tick=self.tick, reason=waits)
+        self._waits_since_s = (self._waits_since_s or now_s) if waits else None
+        self.metrics.set(names.LEARNER_FIRST_WAITS, now_s - self._waits_since_s if self._waits_since_s else 0.0)
 
     def finish(self, positions: Mapping[int, LogPosition]) -> None:
         """Publish, give the lease up, then write the last checkpoint: a standby leads before that is written.

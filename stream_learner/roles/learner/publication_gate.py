@@ -59,7 +59,7 @@ class Look(Protocol):
 
 
 class ModelPublicationGate:
-    """The gate before the publications of one model. Used by the learner's thread; `trouble` may be asked from any."""
+    """The gate before the publications of one model. Used by the learner's thread; the texts may be asked from any."""
 
     def __init__(
         self,
@@ -89,7 +89,9 @@ class ModelPublicationGate:
         self._predicted: tuple[int, list[ExampleRecord], Predictions] | None = None
         """What was predicted last of the reservoir: by the model of which digest, and of which examples."""
         self.trouble = ""
-        """Why the model is not published, "" if this does not hold it."""
+        """Why the model is not published, where that does not go away by more examples; "" if this does not hold it."""
+        self.waits = ""
+        """What a first version waits for, where more examples are all that it needs; "" for nothing."""
         self.holding: HeldPublication | None = None
         """The same with the bound and the tick since when, in figures of `TOLD_EVERY_S` ago at most."""
 
@@ -120,6 +122,11 @@ class ModelPublicationGate:
             self._accept(tick, version)
             return True
         return found is None or self._policy != HOLD
+
+    def lacks(self, tick: int, learner: Learner) -> None:
+        """Say what a model without an example lacks; nobody publishes it, whatever it lacks."""
+        if self._policy != OFF:
+            self._missing(tick, learner, -1, ends=False)
 
     def _missing(self, tick: int, learner: Learner, version: int, *, ends: bool) -> Unearned | None:
         """What the model lacks to be published for the first time, or has lost since."""
@@ -190,10 +197,12 @@ class ModelPublicationGate:
             self._log.info("first_version_waits", tick=tick, reason=found.message)
         elif self._said and found is None:
             self._log.info("publication_within_bounds", tick=tick, since_tick=self._since_tick)
+        self.trouble = self.waits = ""
         if found is None or self._policy != HOLD:
-            self.trouble, self.holding = "", None
+            self.holding = None
         else:
-            self.trouble = f"publication held since tick {self._since_tick}: {found.message}"
+            trouble = f"publication held since tick {self._since_tick}: {found.message}"
+            self.trouble, self.waits = (trouble, "") if is_wrong else ("", f"the first version waits: {found.message}")
             if self.holding is None or found.bound != self._said or self._clock_s() >= self._tell_at_s:
                 self.holding = HeldPublication(self._since_tick, found.bound, found.message)
                 self._tell_at_s = self._clock_s() + TOLD_EVERY_S

@@ -87,8 +87,8 @@ class PublicationSchedule:
 
     @property
     def held(self) -> bool:
-        """Whether the model is held back because it is out of bounds."""
-        return bool(self._gate.trouble)
+        """Whether the model is held back because it is out of bounds, or has not shown enough."""
+        return self._gate.holding is not None
 
     def finish(self, tick: int, checkpoints: Checkpoints) -> None:
         """Publish the model as of `tick`, if it is allowed. Raises Fenced, OtherDecisions."""
@@ -130,6 +130,8 @@ class PublicationSchedule:
         if term is None or now_s < self._again_at_s or self.paused or self._other_features:
             return
         if not term.publication.may_publish(tick):
+            if tick >= 0 and checkpoints.learner.examples == 0:
+                self._gate.lacks(tick, checkpoints.learner)
             return
         self._leadership.check_course()
         if not self._gate.lets(tick, checkpoints.learner, term.publication.version, ends=ends):

@@ -139,6 +139,15 @@ class LearnerRole:
             return "the learner has not loaded its state"
         return self._loop.why_not_ready
 
+    @property
+    def waits(self) -> str:
+        """What first versions wait for, as more examples; "" for nothing.
+
+        The learner is ready all the same: it learns what there is, and a rollout that waited for traffic would keep out
+        the configuration that brings it.
+        """
+        return "" if self._loop is None else self._loop.waits
+
     def open(self) -> LearnerLoop:
         """Steps 1 and 2. Raises what `LearnedModel` and the topics' checks raise."""
         first = self.models[0]

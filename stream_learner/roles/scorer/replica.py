@@ -50,10 +50,10 @@ STOP_S = 2.0
 
 
 class BadEvent(ValueError):
-    """An event that cannot be scored; `reason` says why."""
+    """An event that cannot be scored; `reason` says why, and the text which field."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(f"the event cannot be scored: {reason.text}")
+    def __init__(self, reason: Reason, words: str = "") -> None:
+        super().__init__(f"the event cannot be scored: {words or reason.text}")
         self.reason = reason
 
 
@@ -81,7 +81,7 @@ class Predictions:
     p_click f64[n], NaN for an event that cannot be scored; status u8[n], a `Reason`, 0 for OK. freshness_ms: age of the
     version when they were made, from the end of its tick by the wall clock; None if it is not known. version_age_s: how
     long ago the version was published, seconds, by the time of its records and the wall clock. known_features i64[n]:
-    as of `Prediction`, 0 for an event that cannot be scored.
+    as of `Prediction`, 0 for an event that cannot be scored. why_bad: why the first of these cannot be, "" if all can.
     """
 
     p_click: NDArray[np.float64]
@@ -91,6 +91,7 @@ class Predictions:
     known_features: NDArray[np.int64]
     freshness_ms: float | None = None
     version_age_s: float | None = None
+    why_bad: str = ""
 
     def __len__(self) -> int:
         return len(self.p_click)
@@ -145,10 +146,11 @@ class ModelReplica:
         on_unusable: Callable[[], None] = lambda: None,
         metrics: Metrics,
         kept: KeptVersion | None = None,
+        why_held: Callable[[], str] = lambda: "",
     ) -> None:
         """on_version: is called in the reader's thread with every version, once it is served. on_unusable: is called
         for every record of the topic that cannot be used. metrics: counts whether requests fit the model. kept: a
-        version to serve until the topic has been read.
+        version to serve until the topic has been read. why_held: why its learner publishes no first version.
 
         Raises TopicMissing, BrokerUnreachable, NotAuthorised. With `kept` it asks no broker yet, and raises NewerFormat
         if this program cannot encode events for that version.
@@ -160,7 +162,7 @@ class ModelReplica:
         self._stale_after_ms = stale_after_ms
         self._refuse_after_ms = refuse_after_ms
         self._on_version = on_version
-        self._on_unusable = on_unusable
+        self._on_unusable, self._why_held = on_unusable, why_held
         self._fit = RequestFit(metrics, log)
         self._began_s = self._published_s = time.monotonic()
         self._excused_at_s = -math.inf
@@ -267,7 +269,7 @@ class ModelReplica:
         if reader is None:
             return "the snapshot topic is not read yet"
         if self._whole is None or self._whole.replica is not reader.replica:
-            return reader.replica.why_not_ready
+            return (reader.replica.is_unpublished and self._why_held()) or reader.replica.why_not_ready
         if reader.outage.since_s is not None:
             return "the brokers do not answer"
         return "" if reader.replica.ready else reader.replica.why_not_ready
@@ -319,7 +321,7 @@ class ModelReplica:
         try:
             p_click, version, known = (whole.local.predictor or self._new_predictor(whole)).predict(event)
         except Refused as refused:
-            raise BadEvent(refused.reason) from None
+            raise BadEvent(refused.reason, str(refused)) from None
         if known < self._fit.wanted:
             self._fit.keep(event)
         return _prediction((p_click, version, self.model, known))
@@ -351,8 +353,9 @@ class ModelReplica:
         return self._predictions(whole, EventPredictions(p_click, np.zeros(len(p_click), np.uint8), version, known))
 
     def _predictions(self, whole: _Whole, found: EventPredictions) -> Predictions:
-        p_click, status, version, known = found
-        return Predictions(p_click, status, version, self.model, known, _age_ms(version, whole.encoding), self._age_s())
+        p_click, status, version, known, words = found
+        ages = _age_ms(version, whole.encoding), self._age_s()
+        return Predictions(p_click, status, version, self.model, known, *ages, words)
 
     def _new_predictor(self, whole: _Whole) -> EventPredictor:
         """The predictor of the calling thread, which has none yet."""

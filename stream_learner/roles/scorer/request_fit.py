@@ -7,6 +7,8 @@ thread that tends the replica, so that no request waits for it.
 A field is known once one of its features has had a weight, and unknown after `LEAST_LOOKS` events in which none had.
 Names come from the events and the specification, since a model has hashes only. So a field that counts for nothing, or
 whose values never come again, is unknown too.
+
+A time whose hour or weekday is a feature is missing where no event has it: a request has no time by itself.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ MOST_FIELDS = 4_096
 MOST_SAID = 50
 """Fields that the log names in the life of a replica."""
 LONGEST_NAME = 200
+TIME_ACTION = (
+    "Send the moment for which you predict, mostly now, under this name and in the form that the impressions have "
+    "(docs/topics.md): without it the weights of hours and weekdays are left out."
+)
 ACTION = "Send the fields that the impressions have, by the same names; leave out those whose values never come again."
 
 Weight = Callable[[int], float]
@@ -68,6 +74,8 @@ class RequestFit:
         self._looks: Counter[str] = Counter()
         self._known: set[str] = set()
         self._said: set[str] = set()
+        self._untimed: dict[str, int] = {}
+        """By a time that is a feature, how many events lacked it; -1 once one had it, or it was told."""
 
     def follow(self, predictor: EventPredictor) -> None:
         """Count the events of a predictor, of one thread, from now on."""
@@ -116,13 +124,14 @@ class RequestFit:
         plan = Plan(roles={}, features=spec, ignore=ignored)
         for event, weighty in [found for raw in events if (found := self._note(plan, raw, weight)) is not None]:
             leaves = _leaves(event)
-            unknown = {name: leaves.get(name) for name in weighty if name not in self._known}
+            unknown = {name: leaves[name] for name in weighty if name in leaves and name not in self._known}
             told = {
                 name: value
                 for name, value in unknown.items()
                 if self._looks[name] >= LEAST_LOOKS or self._nearest(plan, name, value, leaves, weight)
             }
             self._tell("request_fields_unknown", plan, told, leaves, weight)
+        self._tell_times(spec, least=1)
 
     def _note(self, plan: Plan, raw: bytes, weight: Weight) -> tuple[dict[str, Any], dict[str, bool]] | None:
         """Note which fields of an event are known; the event, and whether each of its fields has a weight."""
@@ -131,6 +140,7 @@ class RequestFit:
             row = read_event(plan, event, 0)
         except Refused:
             return None
+        self._note_times(plan.features, event)
         weighty = {origin: False for origin in row.origins if isinstance(origin, str)}
         for key, origin in zip(row.keys, row.origins, strict=True):
             if isinstance(origin, str) and weight(key):
@@ -141,16 +151,39 @@ class RequestFit:
         self._known.update(name for name, has in weighty.items() if has and name in self._looks)
         return event, weighty
 
+    def _note_times(self, spec: FeatureSpec | None, event: dict[str, Any]) -> None:
+        """Note which times that are features an event lacks."""
+        names = [name for name, settings in spec.fields.items() if settings.is_time] if spec is not None else []
+        present = _leaves(event) if names else {}
+        for name in names:
+            count = self._untimed.get(name, 0)
+            self._untimed[name] = -1 if name in present or count < 0 else count + 1
+
+    def _tell_times(self, spec: FeatureSpec, least: int = LEAST_LOOKS) -> None:
+        """Log the times that are features and that no event had, each once. least: of so many events; where they have
+        a feature for a missing value, of `LEAST_LOOKS` in any case.
+        """
+        lacking = [
+            name
+            for name, count in self._untimed.items()
+            if count >= (LEAST_LOOKS if spec.fields[name].missing == "indicator" else least)
+        ]
+        if lacking:
+            self._untimed |= dict.fromkeys(lacking, -1)
+            self._log.warning("request_time_missing", fields=lacking, action=TIME_ACTION)
+
     def _look(self, plan: Plan, raw: bytes, weight: Weight) -> None:
         """Note which fields of an event are known, and tell of those that are not."""
         found = self._note(plan, raw, weight)
         if found is None:
             return
         event, weighty = found
+        self._tell_times(plan.features or FeatureSpec())
+        leaves = _leaves(event)
         unknown = [name for name in weighty if self._looks[name] >= LEAST_LOOKS and name not in self._known]
+        unknown = [name for name in unknown if name in leaves]  # the feature of one that is missing is no field
         self._metrics.inc(names.SCORER_FIELDS, len(weighty))
         self._metrics.inc(names.SCORER_FIELDS_UNKNOWN, len(unknown))
-        leaves = _leaves(event)
         if any(weighty.values()):
             self._tell("request_fields_unknown", plan, {name: leaves.get(name) for name in unknown}, leaves, weight)
             return

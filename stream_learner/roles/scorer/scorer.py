@@ -44,6 +44,7 @@ FORKED = (
     "this process was forked from the one that started the scorer, and nothing follows the model here: make a Scorer "
     "in each process, after the fork"
 )
+LOOK = "see `stream-learner gate status` and the log of the learner"
 CONTROL_TOPIC = "stream-learner.control"
 
 
@@ -380,7 +381,17 @@ class Scorer:
             on_unusable=lambda: self._metrics.inc(names.SCORER_UNUSABLE),
             metrics=self._metrics,
             kept=kept,
+            why_held=lambda: self._why_held(model),
         )
+
+    def _why_held(self, model: str) -> str:
+        """What the learner of a model that was never published says of that in the control topic, "" for nothing."""
+        found = self._watch.state.gates.get(model)
+        if found is not None and found.holding is not None:
+            return f"the learner holds the training log at tick {found.holding.tick}: {found.note}; {LOOK}"
+        if found is not None and (held := found.publication) is not None:
+            return f"the learner holds the first version ({held.bound}): {held.reason}; {LOOK}"
+        return ""
 
     def _on_served(self, replica: ModelReplica, before: ModelReplica | None) -> None:
         """Count that another model is served from now on."""

@@ -17,7 +17,7 @@ from stream_learner.core.events.decoders import BatchDecoder, EventSpec
 from stream_learner.core.events.features import FeatureEncoder, FeatureSpec, FieldSpec, category_key, names_of_keys
 from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.local_time import PARTS, zone_changes
-from stream_learner.core.events.plan import Plan
+from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import Reason
 from tests.core.events import decode_help, json_texts
 
@@ -113,6 +113,33 @@ def test_what_is_no_time_is_refused(value: str, known: bool) -> None:
     decoder = BatchDecoder(plan)
     assert decode_help.check(decoder, plan, raws, [0] * len(raws)) == known
     assert decoder.decode(*decode_help.batch(raws)).status[-1] == Reason.NOT_A_TIME
+    assert decoder.words(raws[-1], Reason.NOT_A_TIME).startswith(f"{Reason.NOT_A_TIME.text}: `at` is ")
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ('"24/Nov/2026:19:08:47"', "text like 99/Aaa/9999:99:99:99"),
+        ("1795547716000000000", "a whole number of 19 digits"),
+        ("-5", "a negative whole number of 1 digits"),
+        ('"München 2026-11-24T19:08:47+01:00 and more"', "text like Aaaaaaa 9999-99-99A99:99:99+99:99 aaa aa…"),
+        ('""', "an empty text"),
+        ("true", "a boolean"),
+        ("null", "missing or null"),
+        ("{}", "an object"),
+    ],
+)
+def test_the_words_for_a_time_that_cannot_be_read_name_its_field_and_show_no_value(value: str, shape: str) -> None:
+    """Of the event's own time, in an object; a dead letter has these words."""
+    plan = Plan({"at.ms": Role.TIME}, None, time_unit="ms" if value.startswith("1") else "auto")
+    decoder, raw = BatchDecoder(plan), b'{"at": {"ms": %s}}' % value.encode()
+    assert decoder.decode(raw, np.array([0, len(raw)])).status.tolist() == [Reason.BAD_TIME]
+    assert decoder.words(raw, Reason.BAD_TIME) == f"{Reason.BAD_TIME.text}: `at.ms` is {shape}"
+
+
+def test_a_record_without_a_timestamp_is_told_without_a_field() -> None:
+    """The time is that of the record, and no field is to blame."""
+    assert BatchDecoder(Plan({}, None)).words(b"{}", Reason.BAD_TIME) == Reason.BAD_TIME.text
 
 
 @pytest.mark.parametrize("text", ["{}", '{"at":null}', '{"at":[]}', '{"at":{}}'])

@@ -7,6 +7,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -148,12 +149,33 @@ def test_the_share_is_that_of_the_last_clicks() -> None:
 
 
 def test_what_is_wrong_is_said_before_what_is_too_little() -> None:
-    """Twelve examples and a hundred clicks that are all elsewhere: more examples would not help."""
-    first = judged(Site(fits=0.0), WINDOW + 200)
+    """Nine hundred examples and a hundred clicks that are all elsewhere: more examples would not help."""
+    first = judged(Site(fits=0.0), WINDOW + LATENESS + 200)
     found = first.missing(summary(900, 0), 3, ends=False)
     assert found is not None and found.is_wrong
     assert found.message.startswith("0.0% of the last") and found.message.endswith("50% are needed")
     assert bound(first.missing(summary(900, 0), 3, ends=True)) == "matched"
+
+
+@pytest.mark.parametrize("fits", [0.0, 1.0])
+def test_clicks_that_are_read_far_ahead_are_waited_for(fits: float) -> None:
+    """Of topics of hours all clicks are read at once: that few have matched so far is wrong only once they are final,
+    or where no more will come."""
+    site = Site(fits=fits)
+    marks = list(site.run(WINDOW + LATENESS + 2_000))
+    ahead = sum(one.counts.clicks.read for one in marks)
+    first = FirstVersion(NEEDED, (WINDOW + SKEW) * TICK_MS, TICK_MS)
+    said = []
+    for now, one in enumerate(marks):
+        read = replace(one.counts.clicks, read=0 if now else ahead)
+        first.count(replace(one, counts=TickCounts(one.counts.impressions, read)))
+        found = first.missing(summary(2_000, 400), 3, ends=False)
+        said.append((bound(found), found is not None and found.is_wrong))
+        if said[-1] == ("matched", False):
+            assert bound(first.missing(summary(2_000, 400), 3, ends=True)) == "matched"
+    assert set(said[: WINDOW + LATENESS]) == {("clicks", False), ("matched", False)}
+    assert said[-1] == (("", False) if fits else ("matched", True))
+    assert ("matched", True) not in said or not fits
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 import stream_learner.operations.doctor as package
 from stream_learner.adapters.kafka import Retention
 from stream_learner.config import load_config
-from stream_learner.operations.doctor.delays import lateness_ms
+from stream_learner.config.rules import doubtful
+from stream_learner.config.values import DAY_MS, MINUTE_MS
+from stream_learner.operations.doctor.delays import ROUND_MS, lateness_ms
 from stream_learner.operations.doctor.events import side_of
 from stream_learner.operations.doctor.findings import quantile
+from stream_learner.operations.doctor.proposal import LATENESS_MS, Proposal
 from stream_learner.operations.doctor.run import Report, examine, propose
 from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.operations.doctor.times import time_fields, unit_of
@@ -432,14 +435,88 @@ def test_a_time_among_the_features_is_told_unless_its_kind_reads_it() -> None:
     assert names(report_of(wrong)) == [("stops", "impressions_not_a_time")]
 
 
-def proposed(site: Site) -> tuple[Mapping[str, Any], str]:
+def proposed(site: Site, sampled: tuple[TopicSample, TopicSample] | None = None) -> tuple[Mapping[str, Any], str]:
     """The settings of the first configuration of a site, and its notes."""
-    sides = [side_of(*one) for one in zip(("impressions", "clicks"), samples(site), strict=True)]  # type: ignore[arg-type]
+    both = zip(("impressions", "clicks"), sampled or samples(site), strict=True)
+    sides = [side_of(*one) for one in both]  # type: ignore[arg-type]
     topics = [f"input.{side.name}.topic={side.name}" for side in sides]
     least = ["model=ctr", "kafka.bootstrap.servers=localhost:1", *topics]
     proposal = propose(lambda overrides: load_config(None, overrides=[*least, *overrides]), *sides)
     load_config(None, overrides=[*least, *proposal.overrides()])
     return proposal.settings, "\n".join(proposal.notes)
+
+
+@pytest.mark.parametrize("longest_ms", [one - 1 for one in ROUND_MS])
+@pytest.mark.parametrize("disorder_ms", [0, 900, 4_000, 70_000, 10**7])
+def test_a_proposal_raises_no_doubt(longest_ms: int, disorder_ms: int) -> None:
+    """Whatever the delays and the disorder: `config check` has no word for what doctor writes."""
+    proposal = Proposal()
+    proposal.add_join([longest_ms] * 100, disorder_ms)
+    topics = "input.impressions.topic=a", "input.clicks.topic=b"
+    least = ["model=ctr", "kafka.bootstrap.servers=localhost:1", *topics]
+    config = load_config(None, overrides=[*least, *proposal.overrides()])
+    assert [*doubtful(config)] == []
+    assert longest_ms <= config.join.window_ms
+    assert 2 * disorder_ms <= config.join.lateness_ms or config.join.lateness_ms == LATENESS_MS
+
+
+def days(habit: Callable[[int, int], float]) -> tuple[TopicSample, TopicSample]:
+    """Five days of an impression a minute. habit: the click rate by day and hour, in UTC."""
+    draw, begin_ms = random.Random(4), EPOCH_MS // DAY_MS * DAY_MS
+    shown, clicked = [], []
+    for number in range(5 * 1_440):
+        time_ms = begin_ms + number * MINUTE_MS
+        one = Happened(number, time_ms, f"i{number}", "u")
+        shown.append(Record(0, number, time_ms, None, json.dumps(impression(one)).encode()))
+        if draw.random() < habit(number // 1_440, number // 60 % 24):
+            at_ms = time_ms + 5_000
+            clicked.append(
+                Record(0, len(clicked), at_ms, None, json.dumps(click(one._replace(time_ms=at_ms))).encode())
+            )
+    kept = Retention(30 * DAY_MS, None)
+    made = (
+        TopicSample(name, 1, ({0: of},), True, len(of), kept)
+        for name, of in (("impressions", shown), ("clicks", clicked))
+    )
+    return next(made), next(made)
+
+
+@pytest.mark.parametrize(
+    ("habit", "is_proposed"),
+    [
+        (lambda day, hour: 0.3 if 18 <= hour < 23 else 0.08, True),
+        (lambda day, hour: 0.12, False),
+        (lambda day, hour: 0.9 if day == 2 and 10 <= hour < 16 else 0.1, False),
+        (lambda day, hour: (0.3 if 18 <= hour < 23 else 0.08) if day == 1 else 0.0, False),
+        (lambda day, hour: 0.03 if 18 <= hour < 23 else 0.008, False),
+    ],
+    ids=["an evening", "no habit", "one day's campaign", "one day of clicks", "too few clicks"],
+)
+def test_the_hour_is_proposed_where_days_agree_on_it(habit: Callable[[int, int], float], is_proposed: bool) -> None:
+    """With the rates that say so; an hour of one day is none, and what is proposed can be loaded."""
+    settings, notes = proposed(Site(), days(habit))
+    assert settings.get("features.fields") == ({"ts": {"kind": "hour"}} if is_proposed else None)
+    found = re.search(r"hour of ts: click rates from (.*) % at (\d+):00 to (.*) % at (\d+):00 UTC", notes)
+    assert (found is not None) == is_proposed
+    if found is not None:
+        assert 18 <= int(found[4]) < 23 and not 18 <= int(found[2]) < 23
+        assert 3 * float(found[1]) < float(found[3])
+
+
+def test_clicks_of_a_quiet_night_begin_with_their_impressions() -> None:
+    """Six hours without a click but two, then days of them: one click in a hundred is no beginning."""
+    quiet = days(lambda day, hour: 0.0 if day == 0 and 0 < hour < 7 else 0.2)
+    config = configuration(Site())
+    report = examine(config, side_of("impressions", quiet[0]), side_of("clicks", quiet[1]))
+    assert "clicks_begin_late" not in [finding.name for finding in report.findings]
+
+
+def test_the_hour_of_the_events_own_time_is_a_feature() -> None:
+    """And be it the only one: the model has it."""
+    only = 'features.include=["ts"]', "features.categorical=[]"
+    timed = Site().with_settings(*only, 'features.fields={"ts": {"kind": "hour"}}')
+    assert names(report_of(timed)) == []
+    assert names(report_of(Site().with_settings(*only))) == [("stops", "no_features")]
 
 
 def test_a_proposal_names_no_field_without_a_name() -> None:

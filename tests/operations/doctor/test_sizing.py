@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_learner.core.events.reference import PlainRow
+from stream_learner.operations.doctor.sample import Record, TopicSample
 from stream_learner.operations.doctor.sizing import Need, Prices, Traffic, needs
 from stream_learner.operations.doctor.traffic import features_of
-from tests.operations.doctor.site import SPACING_MS, Site, happened, impression
+from tests.operations.doctor.site import EPOCH_MS, SPACING_MS, Site, happened, impression
 from tests.operations.doctor.test_doctor_on_samples import each, newest, report_of
 
 TRAFFIC = Traffic(a_s=2_000, event_bytes=900, features=60, model_features=1_000_000)
@@ -39,6 +41,32 @@ def test_the_rate_and_the_features_of_a_site_are_those_it_was_made_with() -> Non
     assert sum(names.values()) < sizing["features_seen"] <= sum(names.values()) + 10, "and those of the price"
     assert len(names) + 2 <= sizing["features_an_example"] <= len(names) + 3, "price and bias"
     assert sizing["new_features_a_day"] == 0, "every value has come twice"
+
+
+@pytest.mark.parametrize(
+    ("written_ms", "by"),
+    [
+        (lambda one: one.time_ms, "offsets and timestamps of records, over "),
+        (lambda one: one.time_ms // 20_000 * 20_000, "offsets and timestamps of records, over "),
+        (lambda one: EPOCH_MS, "offsets and times of events, over "),
+    ],
+    ids=["as they happen", "in bunches", "a replay at once"],
+)
+def test_the_rate_is_that_of_the_topic_and_not_of_its_newest_records(
+    written_ms: Callable[[Record], int], by: str
+) -> None:
+    """From the first records to the last, of which the sample has 20 in each partition; what was used is told."""
+
+    def ends(sample: TopicSample) -> TopicSample:
+        kept = each(lambda one: one._replace(time_ms=written_ms(one)))(sample)
+        newest = {partition: of[-20:] for partition, of in kept.blocks[0].items()}
+        firsts = {partition: of[:20] for partition, of in kept.blocks[0].items()}
+        return replace(kept, blocks=(newest,), firsts=firsts, whole=False)
+
+    sizing = report_of(Site(), impressions=ends).sizing
+    assert sizing is not None
+    assert sizing["impressions_a_second"] == pytest.approx(1000 / SPACING_MS, rel=0.2)
+    assert sizing["rate_by"].startswith(by)
 
 
 def test_a_value_of_its_own_in_each_event_is_a_new_feature_of_each() -> None:

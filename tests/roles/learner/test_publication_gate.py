@@ -273,10 +273,10 @@ def test_a_backlog_that_is_not_published_arms_it() -> None:
 NEEDED = Needed(1_000, 20, 0.5)
 
 
-def marks(ticks: int, *, positives: int, clicks: int) -> Iterator[Mark]:
-    """A tick each, with so many of both and 20 examples."""
+def marks(ticks: int, *, positives: int, clicks: int, orphans: int = 0) -> Iterator[Mark]:
+    """A tick each, with so many of both and 20 examples. orphans: clicks that are known to have no impression."""
     for tick in range(ticks):
-        counts = TickCounts(ImpressionCounts(20, 20, positives), ClickCounts(clicks, waiting=clicks))
+        counts = TickCounts(ImpressionCounts(20, 20, positives), ClickCounts(clicks, orphans=orphans, waiting=clicks))
         yield Mark(0, 1, tick, tick, 0, 0, 0, 0, 1, tick - 1, counts)
 
 
@@ -291,15 +291,19 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
     """Both are told; only the second is an alarm, with what to do. It goes by itself when clicks match."""
     metrics, model = Metrics("m"), learned(400)
     gate = gate_of("hold", needed=NEEDED, metrics=metrics)
+    gate.lacks(0, learner())
+    assert gate.waits == "the first version waits: it has learned 0 of 1,000 examples" and gate.holding is not None
+    gate = gate_of("hold", needed=NEEDED, metrics=metrics)
     with capture_logs() as logged:
         assert not gate.lets(1, learned(4, examples=40), -1, ends=False)
-        assert gate.trouble == "publication held since tick 1: it has learned 40 of 1,000 examples"
+        assert (gate.trouble, gate.waits) == ("", "the first version waits: it has learned 40 of 1,000 examples")
         assert held(metrics) == 0.0
-        for mark in marks(200, positives=0, clicks=4):
-            gate.count(mark)
-        assert not gate.lets(2, model, -1, ends=False)
-        assert gate.holding is not None and gate.holding.bound == "matched"
-        assert held(metrics) == 1.0
+        for orphans, alarm in ((0, 0.0), (4, 1.0)):
+            for mark in marks(200, positives=0, clicks=4, orphans=orphans):
+                gate.count(mark)
+            assert not gate.lets(2, model, -1, ends=False)
+            assert gate.holding is not None and gate.holding.bound == "matched"
+            assert (held(metrics), gate.waits == "") == (alarm, alarm > 0)
         for mark in marks(600, positives=4, clicks=4):
             gate.count(mark)
         assert gate.lets(3, model, -1, ends=False)
@@ -323,7 +327,7 @@ def test_what_a_look_at_the_topics_finds_holds_a_first_version(judge: Judge) -> 
 
     gate = gate_of("hold", needed=NEEDED, look=look)
     assert not gate.lets(1, learned(4, examples=40), -1, ends=False)
-    assert "40 of 1,000 examples" in gate.trouble
+    assert "40 of 1,000 examples" in gate.waits and gate.trouble == ""
     found[0] = Unearned("topics", 1, 0, "the keys differ", is_wrong=True)
     assert not gate.lets(2, learned(4, examples=40), -1, ends=False)
     assert gate.trouble.endswith("the keys differ")
@@ -341,7 +345,7 @@ def test_a_look_names_the_cause_where_a_figure_says_that_something_is_wrong(judg
     """Clicks find no impression, and the look says why; where it does not, the figure is told."""
     found: list[Unearned | None] = [Unearned("topics", 1, 0, "the keys differ", is_wrong=True)]
     gate = gate_of("hold", needed=NEEDED, look=lambda *, earned: found[0])
-    for mark in marks(600, positives=0, clicks=4):
+    for mark in marks(600, positives=0, clicks=4, orphans=4):
         gate.count(mark)
     assert not gate.lets(1, learned(400), -1, ends=False)
     assert gate.trouble.endswith("the keys differ")
@@ -356,7 +360,7 @@ def test_what_a_first_version_lacks_is_told_as_it_is_now(judge: Judge) -> None:
     gate, told = gate_of("hold", clock=clock, needed=NEEDED), []
     for tick in range(1, 7):
         gate.lets(tick, learned(4, examples=100 * tick), -1, ends=False)
-        assert gate.trouble.endswith(f"{100 * tick} of 1,000 examples")
+        assert gate.waits.endswith(f"{100 * tick} of 1,000 examples")
         assert gate.holding is not None and gate.holding.tick == 1
         told.append(gate.holding.reason.split()[3])
         clock.now_s += TOLD_EVERY_S / 3

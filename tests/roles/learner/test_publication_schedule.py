@@ -65,6 +65,10 @@ class Open:
     """A gate that lets everything through."""
 
     trouble = ""
+    holding = None
+
+    def lacks(self, tick: int, learner: Any) -> None:
+        pass
 
     def follow(self, tick: int, learner: Any) -> None:
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -108,6 +108,21 @@ def test_fields_that_are_left_out_are_not_told() -> None:
     assert world.look({"id": 1, "at": 2, "ua": {"os": "x"}, "tpyo": 1}) == [("request_without_known_feature", ["tpyo"])]
     world = Fit(FeatureSpec(include=("site",)))
     assert world.look({"Site": "rare"}) == [("request_without_known_feature", ["Site: did you mean site?"])]
+
+
+@pytest.mark.parametrize("missing", ["skip", "indicator"])
+def test_a_time_that_no_event_has_is_told_once(missing: Literal["skip", "indicator"]) -> None:
+    """Its hour is a feature, and a request has no time by itself. Not where an event had it now and then; of a few
+    events at once, unless what is missing is a feature of its own."""
+    spec = FeatureSpec(fields={"at.ts": FieldSpec("hour", missing=missing), "seen": FieldSpec("weekday")})
+    without, seen = {"site": "news"}, {"site": "news", "seen": 1_795_547_716_000}
+    world, told = Fit(spec), [("request_time_missing", ["at.ts"])]
+    assert world.look(seen, *[without] * (LEAST_LOOKS - 2)) == []
+    assert world.look(without) == told
+    assert world.look(*[without] * LEAST_LOOKS) == []
+    few = Fit(spec)
+    few.fit.tell_of([b'{"site":"news","seen":1}'] * 2, spec, few.ignored, few.table.weight)
+    assert few.log.lines == (told if missing == "skip" else [])
 
 
 def test_names_are_bounded() -> None:
