@@ -131,8 +131,8 @@ def test_what_is_no_time_is_refused(value: str, known: bool) -> None:
 )
 def test_the_words_for_a_time_that_cannot_be_read_name_its_field_and_show_no_value(value: str, shape: str) -> None:
     """Of the event's own time, in an object; a dead letter has these words."""
-    plan = Plan({"at.ms": Role.TIME}, None, time_unit="ms" if value.startswith("1") else "auto")
-    decoder, raw = BatchDecoder(plan), b'{"at": {"ms": %s}}' % value.encode()
+    plan = Plan({"id": Role.ID, "at.ms": Role.TIME}, None, time_unit="ms" if value.startswith("1") else "auto")
+    decoder, raw = BatchDecoder(plan), b'{"id": 1, "at": {"ms": %s}}' % value.encode()
     assert decoder.decode(raw, np.array([0, len(raw)])).status.tolist() == [Reason.BAD_TIME]
     assert decoder.words(raw, Reason.BAD_TIME) == f"{Reason.BAD_TIME.text}: `at.ms` is {shape}"
 
