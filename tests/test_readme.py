@@ -45,7 +45,10 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 def parse(arguments: list[str]) -> None:
-    """Walk down to the command, and look up each of its options; raises AssertionError for what is not there."""
+    """Walk down to the command, and look up each of its options; raises AssertionError for what is not there.
+
+    What holds a space is the value of an option.
+    """
     command: Any = typer.main.get_command(app)
     rest = list(arguments)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -55,7 +58,7 @@ def parse(arguments: list[str]) -> None:
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for argument in rest:
         known = {*options, "--help", "-"}
-        assert not argument.startswith("-") or argument in known, f"{command.name} has no {argument}"
+        assert not argument.startswith("-") or " " in argument or argument in known, f"{command.name} has no {argument}"
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,12 +1,16 @@
-"""Writes the pages of `docs/` that are made from the code: configuration, metrics, errors.
+"""Writes the pages of `docs/` that are made from the code: commands, configuration, metrics, errors, flags of VW.
 
 It must never say anything of a single setting: that is its description's place.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -65,6 +69,13 @@ Options that would break what the program promises (acknowledgements, isolation,
 transactional ids) are refused with the reason.
 """
 
+COMMANDS_INTRO = """# Commands
+
+What `--help` says of each command of `stream-learner`. [Errors](errors.md) has the exit codes that they share;
+codes of a command's own are in its text.
+
+"""
+
 METRICS_INTRO = """# Metrics
 
 Served in Prometheus's text format at `/metrics` on `telemetry.http_port`, beside `/healthz` (the role's loop turns)
@@ -105,6 +116,7 @@ ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "se
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
     return {
+        "commands.md": COMMANDS_INTRO + _commands(),
         "configuration.md": "\n".join([CONFIGURATION_INTRO, *_sections(Config, ()), ""]).replace("\n\n\n", "\n\n"),
         "metrics.md": "\n".join([METRICS_INTRO, *_metrics()]),
         "errors.md": "\n".join([ERRORS_INTRO, *_errors()]),
@@ -232,6 +244,17 @@ def _default_text(info: FieldInfo) -> str:
     if writer:
         return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+@cache
+def _commands() -> str:
+    """What Typer writes of the program, with examples set as code and pages as links."""
+    command = ["-m", "typer", "stream_learner.cli.role_commands", "utils", "docs", "--name", "stream-learner"]
+    ended = subprocess.run([sys.executable, *command], cwd=DOCS.parent, capture_output=True, text=True, check=True)
+    text = ended.stdout[ended.stdout.index("**Commands**") :].rstrip() + "\n"
+    text = re.sub(r"\*\*Usage\*\*:\n\n```console\n.* COMMAND .*\n```\n\n", "", text)
+    text = re.sub(r"(?<=\n\n)((?:\S+=\S+ |.* \| )?stream-learner .+)(?=\n\n)", r"```\n\1\n```", text)
+    return re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", text)
 
 
 def _metrics() -> Iterator[str]:
