@@ -60,8 +60,8 @@ def main() -> None:
     site = Path(sys.argv[1]).resolve()
     files = sorted(site.rglob("*.html"))
     found = [line for file in files for line in broken(site, file, page_of(file).links)]
-    alerts = re.findall(r"^  runbook: (\S+)$", ALERTS.read_text(encoding="utf-8"), re.M)
-    found += broken(site, site / "docs" / "index.html", [f"runbook.html#{anchor}" for anchor in alerts])
+    alerts = re.findall(r"^  page: (\S+)\n  section: (\S+)$", ALERTS.read_text(encoding="utf-8"), re.M)
+    found += broken(site, site / "docs" / "index.html", [f"{page}.html#{section}" for page, section in alerts])
     print("\n".join([*found, f"{len(files)} pages, {len(alerts)} links of alerts, {len(found)} broken links"]))
     sys.exit(bool(found) or not files)
 
