@@ -1,4 +1,4 @@
-"""`docs/architecture.md` says what the code says: every folder, every protocol step, every crash table."""
+"""`docs/architecture.md` has every folder, `docs/protocols.md` every protocol step and crash table of the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 import stream_learner
 
 PACKAGE = Path(stream_learner.__file__).parent
-PAGE = PACKAGE.parent / "docs" / "architecture.md"
+NAMES = ("architecture.md", "protocols.md")
+TEXT = "\n".join((PACKAGE.parent / "docs" / name).read_text(encoding="utf-8") for name in NAMES)
 
 STEPS = {
     "Joiner: rule W": "core/log/rule_w.py",
@@ -26,7 +27,7 @@ TABLES = {**STEPS, "Joiner: rule W": "roles/joiner/partition.py"}
 
 def section(title: str) -> str:
     """The text below a heading, up to the next heading of its level or above."""
-    found = re.search(rf"^(##+) {re.escape(title)}$", PAGE.read_text(encoding="utf-8"), re.M)
+    found = re.search(rf"^(##+) {re.escape(title)}$", TEXT, re.M)
     assert found, title
     rest = found.string[found.end() :]
     following = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.M)
