@@ -1,13 +1,16 @@
-"""Writes the pages of `docs/` that are made from the code: commands, configuration, metrics, errors, flags of VW.
+"""Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, flags of Vowpal Wabbit, and the
+steps and crash tables of protocols.
 
 It must never say anything of a single setting: that is its description's place.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
@@ -130,6 +133,34 @@ def main() -> None:
     for name, text in pages().items():
         (DOCS / name).write_text(NOTE + text, encoding="utf-8")
         print(f"docs/{name}")
+    page = DOCS / "protocols.md"
+    page.write_text(protocols(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def protocols(text: str) -> str:
+    """The page of protocols, with what stands between its marks made anew from the docstrings of the modules named."""
+
+    def part(found: re.Match[str]) -> str:
+        tree = ast.parse((DOCS.parent / "stream_learner" / found["module"]).read_text(encoding="utf-8"))
+        made = {"steps": _steps, "crashes": _crashes}[found["what"]](ast.get_docstring(tree) or "")
+        return f"<!-- {found['what']}: {found['module']} -->\n\n{made}\n\n<!-- /{found['what']} -->"
+
+    return re.sub(r"(?s)<!-- (?P<what>steps|crashes): (?P<module>\S+) -->\n.*?\n<!-- /(?P=what) -->", part, text)
+
+
+def _steps(text: str) -> str:
+    """The numbered steps of a docstring."""
+    lines = "\n".join(["", *(line.strip() for line in text.splitlines())])
+    found = re.findall(r"\n(?:Step )?(\d\. .+(?:\n(?!(?:Step )?\d\. ).+)*)", lines)
+    return "\n".join(textwrap.fill(" ".join(step.split()), 120, subsequent_indent="   ") for step in found)
+
+
+def _crashes(text: str) -> str:
+    """The table of a docstring."""
+    head, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|", text, re.M)
+    )
+    return _table(head, rows)
 
 
 def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
