@@ -1,5 +1,5 @@
-"""Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, flags of Vowpal Wabbit, and the
-steps and crash tables of protocols.
+"""Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, flags of Vowpal Wabbit, steps
+and crash tables of protocols.
 
 It must never say anything of a single setting: that is its description's place.
 """
