@@ -17,11 +17,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UV ?= $(shell command -v uv || echo $(BIN)/uv)
 # bench.lock holds everything; the others are the same versions, fewer: test.lock without what `make bench`
 # and conformance compare with, demo.lock what it takes to install and run the project, runtime.lock what an image needs to run,
-# build.lock what makes the wheel, lowest.lock the lowest versions of what the project names.
+# build.lock what makes the wheel, lowest.lock the lowest versions of what the project names. site.lock adds to demo.lock
+# what makes the pages of docs/ a site.
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-nightly test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults chart chart-package chart-test
+.PHONY: help demo test test-thorough test-nightly test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults site chart chart-package chart-test
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -95,6 +96,10 @@ chart-package: $(STAMPS)/test ## Pack the Helm chart into dist/ (SOURCE=address 
 chart-test: $(STAMPS)/test ## Check the Helm chart, and run what it renders
 	@$(BIN)/python -m pytest tests/chart $(ARGS)
 
+site: $(STAMPS)/site ## Make the pages of docs/ a site in .build/site, every link and anchor checked (Python 3.11 or later)
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -b html -c tools/site -d .build/doctrees . .build/site
+	@$(BIN)/python -m tools.site .build/site
+
 docs: $(STAMPS)/test ## Write the generated pages of docs/ anew
 	@$(BIN)/python -m tools.docs
 
@@ -103,6 +108,7 @@ lock: ## Resolve the lock files anew (needs uv)
 	@$(COMPILE) $(ARGS) pyproject.toml --group build --group test --group bench -o $(LOCKS)/bench.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build --group test -o $(LOCKS)/test.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build -o $(LOCKS)/demo.lock
+	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --group build --group site -o $(LOCKS)/site.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock --group build -o $(LOCKS)/build.lock
 	@$(COMPILE) -c $(LOCKS)/bench.lock pyproject.toml --extra grpc --extra avro --extra protobuf -o $(LOCKS)/runtime.lock
 	@$(COMPILE) --resolution lowest-direct pyproject.toml --extra grpc --extra avro --extra protobuf --extra evaluate -o $(LOCKS)/lowest.lock

@@ -45,7 +45,10 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 def parse(arguments: list[str]) -> None:
-    """Walk down to the command, and look up each of its options; raises AssertionError for what is not there."""
+    """Walk down to the command, and look up each of its options; raises AssertionError for what is not there.
+
+    What holds a space is the value of an option.
+    """
     command: Any = typer.main.get_command(app)
     rest = list(arguments)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -55,13 +58,17 @@ def parse(arguments: list[str]) -> None:
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for argument in rest:
         known = {*options, "--help", "-"}
-        assert not argument.startswith("-") or argument in known, f"{command.name} has no {argument}"
+        assert not argument.startswith("-") or " " in argument or argument in known, f"{command.name} has no {argument}"
 
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as they are made on the web."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text_of(page), flags=re.M | re.S), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-") for heading in headings}
+    return {anchor_of(heading) for heading in headings}
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(PROJECT).as_posix())

@@ -1,4 +1,4 @@
-"""`docs/runbook.md` covers every error, every alert and every reason for not being ready; what it names exists."""
+"""The pages for who is on call cover every alert and every reason for not being ready; what they name exists."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from stream_learner.config import Config
 from stream_learner.config.paths import leaves
 from stream_learner.core.events.reasons import Reason
-from stream_learner.errors import Stop, all_errors, operator_action
+from stream_learner.errors import all_errors, operator_action
 from tests.test_readme import anchors
 
 PROJECT = Path(__file__).resolve().parent.parent
-PAGE = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+DOCS = PROJECT / "docs"
+NAMES = ("runbook", "alerts-joiner", "alerts-inputs", "alerts-learner", "alerts-scorer", "troubleshooting", "disks")
+"""The page with the table of conditions, then those that it leads to."""
+PAGE = "\n".join((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in (*NAMES, "operations"))
 PREFIX = "stream_learner_"
 RULES = (PROJECT / "helm" / "stream-learner" / "templates" / "prometheusrule.yaml").read_text(encoding="utf-8")
 WITHOUT_A_LINE = {"learner_table_bytes"}
@@ -68,12 +71,12 @@ def test_a_condition_is_told_by_what_there_is(row: Condition) -> None:
     assert row.alerts and set(row.alerts) <= set(rules)
     assert row.events or WITHOUT_A_LINE & set(row.metrics)
     assert set(row.events) <= texts_of_the_program()
-    anchor = re.fullmatch(r"\[[^]]+\]\(#([\w-]+)\)", row.link)
-    assert anchor is not None and anchor[1] in anchors(PROJECT / "docs" / "runbook.md")
+    link = re.fullmatch(r"\[[^]]+\]\(([\w-]+)\.md#([\w-]+)\)", row.link)
+    assert link is not None and link[1] in NAMES and link[2] in anchors(DOCS / f"{link[1]}.md")
     assert row.text and row.reaction
     for name in row.alerts:
         looks = any(f"{PREFIX}{metric}" in rules[name] for metric in row.metrics)
-        assert looks or f"runbook: {anchor[1]}\n" in rules[name], name
+        assert looks or f"page: {link[1]}\n  section: {link[2]}\n" in rules[name], name
 
 
 def test_every_alert_is_in_the_table() -> None:
@@ -82,10 +85,16 @@ def test_every_alert_is_in_the_table() -> None:
     assert found == set(re.findall(r"- alert: StreamLearner(\w+)", RULES))
 
 
-def test_every_error_has_its_row() -> None:
-    """With its exit code, and no row is for an error that is not there."""
-    rows = dict(re.findall(r"^\| `(\w+)` \[(\d+)\] \| ", PAGE, re.M))
-    assert rows == {kind.__name__: str(kind.exit_code) for kind in all_errors() if kind is not Stop}
+def test_what_is_added_to_an_error_names_one_with_its_exit_code() -> None:
+    """`docs/errors.md` has them all: `tests/test_docs.py`."""
+    rows = set(re.findall(r"^\| `(\w+)` \[(\d+)\] \| ", PAGE, re.M))
+    assert rows and rows <= {(kind.__name__, str(kind.exit_code)) for kind in all_errors()}
+
+
+@pytest.mark.parametrize("name", [*NAMES, "operations"])
+def test_a_page_is_short_enough_to_be_read_at_night(name: str) -> None:
+    """At most 3,000 words."""
+    assert len((DOCS / f"{name}.md").read_text(encoding="utf-8").split()) <= 3_000
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def commands(workflow: Path) -> list[str]:
     jobs: dict[str, Any] = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]
     found: list[str] = []
     for job in jobs.values():
-        of_matrix = job["strategy"]["matrix"].get("command", [])
+        of_matrix = job.get("strategy", {}).get("matrix", {}).get("command", [])
         for run in (step["run"] for step in job["steps"] if "run" in step):
             found += of_matrix if run == "${{ matrix.command }}" else [run]
     return found

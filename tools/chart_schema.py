@@ -473,7 +473,7 @@ def _token(**further: Schema) -> Schema:
 def _monitoring() -> Schema:
     rules = {
         "enabled": BOOLEAN,
-        "runbookUrl": TEXT,
+        "runbookUrl": {"type": "string", "pattern": "[{]page[}]"},
         "disabled": _object(dict.fromkeys(_alerts(), BOOLEAN)),
         "additionalRuleLabels": {**TEXTS, "propertyNames": {"not": {"enum": ["severity", "model"]}}},
         "additionalRuleAnnotations": {**TEXTS, "propertyNames": {"not": {"enum": ["summary", "runbook_url"]}}},

@@ -1,12 +1,19 @@
-"""Writes the pages of `docs/` that are made from the code: configuration, metrics, errors.
+"""Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, flags of Vowpal Wabbit, steps
+and crash tables of protocols.
 
 It must never say anything of a single setting: that is its description's place.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -65,6 +72,13 @@ Options that would break what the program promises (acknowledgements, isolation,
 transactional ids) are refused with the reason.
 """
 
+COMMANDS_INTRO = """# Commands
+
+What `--help` says of each command of `stream-learner`. [Errors](errors.md) has the exit codes that they share;
+codes of a command's own are in its text.
+
+"""
+
 METRICS_INTRO = """# Metrics
 
 Served in Prometheus's text format at `/metrics` on `telemetry.http_port`, beside `/healthz` (the role's loop turns)
@@ -105,6 +119,7 @@ ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "se
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
     return {
+        "commands.md": COMMANDS_INTRO + _commands(),
         "configuration.md": "\n".join([CONFIGURATION_INTRO, *_sections(Config, ()), ""]).replace("\n\n\n", "\n\n"),
         "metrics.md": "\n".join([METRICS_INTRO, *_metrics()]),
         "errors.md": "\n".join([ERRORS_INTRO, *_errors()]),
@@ -118,6 +133,34 @@ def main() -> None:
     for name, text in pages().items():
         (DOCS / name).write_text(NOTE + text, encoding="utf-8")
         print(f"docs/{name}")
+    page = DOCS / "protocols.md"
+    page.write_text(protocols(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def protocols(text: str) -> str:
+    """The page of protocols, with what stands between its marks made anew from the docstrings of the modules named."""
+
+    def part(found: re.Match[str]) -> str:
+        tree = ast.parse((DOCS.parent / "stream_learner" / found["module"]).read_text(encoding="utf-8"))
+        made = {"steps": _steps, "crashes": _crashes}[found["what"]](ast.get_docstring(tree) or "")
+        return f"<!-- {found['what']}: {found['module']} -->\n\n{made}\n\n<!-- /{found['what']} -->"
+
+    return re.sub(r"(?s)<!-- (?P<what>steps|crashes): (?P<module>\S+) -->\n.*?\n<!-- /(?P=what) -->", part, text)
+
+
+def _steps(text: str) -> str:
+    """The numbered steps of a docstring."""
+    lines = "\n".join(["", *(line.strip() for line in text.splitlines())])
+    found = re.findall(r"\n(?:Step )?(\d\. .+(?:\n(?!(?:Step )?\d\. ).+)*)", lines)
+    return "\n".join(textwrap.fill(" ".join(step.split()), 120, subsequent_indent="   ") for step in found)
+
+
+def _crashes(text: str) -> str:
+    """The table of a docstring."""
+    head, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|", text, re.M)
+    )
+    return _table(head, rows)
 
 
 def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
@@ -232,6 +275,17 @@ def _default_text(info: FieldInfo) -> str:
     if writer:
         return f"`[{', '.join(map(writer, value))}]`" if isinstance(value, list) else f"`{writer(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+@cache
+def _commands() -> str:
+    """What Typer writes of the program, with examples set as code and pages as links."""
+    command = ["-m", "typer", "stream_learner.cli.role_commands", "utils", "docs", "--name", "stream-learner"]
+    ended = subprocess.run([sys.executable, *command], cwd=DOCS.parent, capture_output=True, text=True, check=True)
+    text = ended.stdout[ended.stdout.index("**Commands**") :].rstrip() + "\n"
+    text = re.sub(r"\*\*Usage\*\*:\n\n```console\n.* COMMAND .*\n```\n\n", "", text)
+    text = re.sub(r"(?<=\n\n)((?:\S+=\S+ |.* \| )?stream-learner .+)(?=\n\n)", r"```\n\1\n```", text)
+    return re.sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", text)
 
 
 def _metrics() -> Iterator[str]:

@@ -17,5 +17,5 @@ traffic), `laws` with `laws_content` and `laws_closing` on `evidence`, and `orac
 publication `publishers` has all of that in one file, with its laws. Two stand apart: `silence` measures how often the
 rule of silent clicks is wrong, and `streams` runs hours of traffic through joiners to see how windows close by the
 stream's own clock: `stream_worlds` (the traffic), `stream_process` (a joiner process), `stream_run` (what came of it),
-`stream_bounds`. docs/reliability.md says what is checked, and how to run it.
+`stream_bounds`. docs/evidence-simulation.md says what is checked, and how to run it.
 """

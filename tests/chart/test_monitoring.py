@@ -12,7 +12,7 @@ import pytest
 from stream_learner.adapters.telemetry.metric_names import CATALOGUE, Metric
 from stream_learner.config import Config
 from tests.chart.rendered import objects
-from tests.test_readme import PROJECT, anchors
+from tests.test_readme import PROJECT, anchor_of, anchors
 from tools.chart import CHART, NAMESPACE
 
 KNOWN: dict[str, Metric] = {metric.full_name: metric for metric in CATALOGUE}
@@ -71,11 +71,16 @@ def test_parentheses_and_braces_are_balanced() -> None:
 
 @pytest.mark.parametrize("name", alerts())
 def test_an_alert_leads_to_the_runbook(name: str) -> None:
-    """To a heading that is there; it says how bad it is, and waits before it fires."""
+    """To a heading that is there, with four parts below it; it says how bad it is, and waits before it fires."""
     rule = alerts()[name]
-    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    assert page == "https://wiki.example.com/stream-learner/runbook.md"
-    assert anchor in anchors(PROJECT / "docs" / "runbook.md")
+    led = re.fullmatch(
+        r"https://wiki\.example\.com/stream-learner/([\w-]+)\.html#([\w-]+)", rule["annotations"]["runbook_url"]
+    )
+    assert led is not None
+    page = PROJECT / "docs" / f"{led[1]}.md"
+    assert led[2] in anchors(page)
+    (section,) = (part for part in page.read_text("utf-8").split("\n## ") if anchor_of(part.split("\n")[0]) == led[2])
+    assert re.findall(r"^\*\*What (.+?)\.\*\*", section, re.M) == ["it means", "to look at", "to do", "not to do"]
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert rule["annotations"]["summary"].endswith(".")
     assert re.fullmatch(r"\d+[mh]", rule["for"])

@@ -62,6 +62,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("podSecurity.user", 0, "podSecurity.user"),
     ("topologySpread.zone", "Never", "topologySpread.zone must be one of"),
     ("monitoring.monitor", "Prometheus", "monitoring.monitor must be one of"),
+    ("monitoring.rules.runbookUrl", "docs/runbook.md", "monitoring.rules.runbookUrl: Does not match pattern"),
     ("networkPolicy.kafka", {"ports": []}, "networkPolicy.kafka.ports: Array must have at least 1 items"),
     ("backfills", [{**BACKFILL, "as": "ctr"}], "ctr is the name of the live model"),
     ("backfills", [{**BACKFILL, "model": "other"}], "models has no other"),

@@ -14,7 +14,7 @@ PACKAGE = "stream_learner"
 LOOP = "tests/e2e/test_loop.py"
 ALSO = {
     "adapters/kafka": ("tests/contract",),
-    "cli": ("tests/cli_e2e/test_help.py", "tests/test_readme.py"),
+    "cli": ("tests/cli_e2e/test_help.py", "tests/test_docs.py", "tests/test_readme.py"),
     "config": ("tests/test_docs.py",),
     "core/control": ("tests/e2e/test_promotion.py",),
     "core/events": ("tests/fuzz/test_found.py", LOOP),

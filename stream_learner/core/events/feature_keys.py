@@ -21,7 +21,7 @@ By rules 1 and 2 a number of kind `auto` is a number. By rule 3 it is a category
 weight: the size of a number is the first 13 bits of its float64, which are its sign, its exponent, and whether it lies
 in the upper half of the numbers of that exponent. So 0, 1, 2 and 3 have sizes of their own, 4 and 5 share one, as do 6
 and 7, 8 to 11, and so on: two sizes from each power of two to the next, for fractions too, and as many below zero. A
-size is exact on every machine and in every language. `docs/evaluate.md` has what was measured to choose it.
+size is exact on every machine and in every language. `docs/evidence-numbers.md` has what was measured to choose it.
 
 By all rules these are one feature on purpose: fields with the same joined name, so `{"a.b": 1}` and
 `{"a": {"b": 1}}`, as in `include`, `fields` and crosses; the elements of a list; categories with the same text, so true

@@ -29,7 +29,7 @@ fast estimate has an hour or so, which follows a day's course; where that has to
 against the lowest of the last seven. Fewer clicks for more examples count only up to 2.2 times the usual clicks of the
 time: a campaign that nobody clicks takes none away. Where the traffic itself changes (a launch begins or ends, the log
 pauses), what is usual is learned anew before anything fine is said; while it rises, evidence is summed and breaks no
-bound yet. `bounds` has each of these numbers with its reason, `docs/gate.md` what they were chosen by.
+bound yet. `bounds` has each of these numbers with its reason, `docs/evidence-gate.md` what they hold.
 
 Why it is the same everywhere. Counts are whole numbers, so neither the cut into records nor the order of examples
 changes a sum; products of the sample are rounded one by one before they are added. The sample goes by the ids' hashes.

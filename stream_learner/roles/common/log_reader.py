@@ -154,7 +154,7 @@ def error_in_log(error: RecordError, place: TopicAndPartition, offset: int) -> S
     return DamagedLog(
         found.message,
         action="Find out who writes to the topic. To let every reader pass this record over: `stream-learner log skip "
-        f"{at} --partition {place[1]} --reason WHY`, with --dry-run to see what is lost (docs/runbook.md, "
+        f"{at} --partition {place[1]} --reason WHY`, with --dry-run to see what is lost (docs/operations.md, "
         '"A damaged record").',
     )
 

@@ -29,7 +29,7 @@ GO_ON = (
 GO_ON_GROWN = (
     "Ids lie elsewhere since partitions were added. To go on under the same name: `stream-learner begin-anew --from "
     "MOMENT`, a moment since which every producer knows of them, shows what is lost by it, and with --write begins the "
-    'whole log anew (docs/runbook.md, "More partitions"). Or train a model under another name from that moment on '
+    'whole log anew (docs/operations.md, "More partitions"). Or train a model under another name from that moment on '
     "(`stream-learner backfill`) and promote it."
 )
 """Operator action where the topics were given more partitions."""
