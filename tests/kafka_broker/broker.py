@@ -18,13 +18,22 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.kafka_broker.jars import HERE, cached_jars, jars, java_found, kafka_version
+from tests.kafka_broker.jars import (
+    HERE,
+    cached_jars,
+    class_archive,
+    jars,
+    java_found,
+    kafka_version,
+    making_class_archive,
+)
 from tests.waiting import patience
 
 HEAP_MB = 384
@@ -119,7 +128,8 @@ class JavaNode:
         """Format the folder unless it is, then start the node; returns before it is ready."""
         if not (self.folder / "data" / "meta.properties").exists():
             args = ["format", "--ignore-formatted", "-t", self._cluster_id, "-c", str(self._properties())]
-            self._java("kafka.tools.StorageTool", args).wait()
+            with nullcontext([]) if class_archive().exists() else making_class_archive() as flags:
+                self._java("kafka.tools.StorageTool", args, flags).wait()
         self._process = self._java("kafka.Kafka", [str(self._properties())])
 
     def _properties(self) -> Path:
@@ -129,9 +139,11 @@ class JavaNode:
         """Run one of Kafka's own tools to its end; its exit code. What it says goes to the node's log."""
         return self._java(main, list(args)).wait()
 
-    def _java(self, main: str, args: list[str]) -> subprocess.Popen[bytes]:
+    def _java(self, main: str, args: list[str], more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         java = java_found() or "java"
         flags = [
+            *more,
+            *([f"-XX:SharedArchiveFile={class_archive()}"] if class_archive().exists() else []),
             f"-Xmx{self._heap_mb}m",
             "-Xms128m",
             "-XX:+UseSerialGC",
