@@ -68,6 +68,10 @@ PATIENT = {"broker.session.timeout.ms": "60000"}
 """For a node that no test stops: on a busy machine it must not take itself for dead, which would move its leaders."""
 
 FOLDER = "stream-learner-kafka-"
+PLACE = "TEST_KAFKA_PLACE"
+"""The variable that names the folder for the data of nodes; that of temporary files where it is not set."""
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES = 4 << 30
 HOST = "127.0.0.1"
 NAME = "localhost"
 
@@ -82,9 +86,19 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def place_for_tests() -> Path:
+    """Memory where there is much room: tests make thousands of topics, whose files a node forces to disk one by one."""
+    has_room = IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES
+    return IN_MEMORY if has_room else Path(tempfile.gettempdir())
+
+
+def _place() -> Path:
+    return Path(os.environ.get(PLACE, tempfile.gettempdir()))
+
+
 def _sweep() -> None:
     """Delete the data of brokers whose process was killed before it could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+    for folder in _place().glob(f"{FOLDER}*-*"):
         owner = folder.name[len(FOLDER) :].split("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -348,7 +362,7 @@ class Broker:
 
     def _prepare(self, node_class: type[JavaNode] | type[DockerNode]) -> None:
         _sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=_place()))
         cluster_id = uuid.uuid4().hex[:22]
         names = ["PLAINTEXT", "CONTROLLER", *self._listeners]
         self._ports = [{name: _free_port() for name in names} for _ in range(self.node_count)]
