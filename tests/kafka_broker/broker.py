@@ -154,7 +154,6 @@ class JavaNode:
         return self._java(main, list(args)).wait()
 
     def _java(self, main: str, args: list[str], more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        java = java_found() or "java"
         flags = [
             *more,
             *([f"-XX:SharedArchiveFile={class_archive()}"] if class_archive().exists() else []),
@@ -165,7 +164,7 @@ class JavaNode:
             "-Xshare:auto",
         ]
         logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
-        command = [java, *flags, *self._jvm, logging, "-cp", f"{cached_jars()}/*", main, *args]
+        command = ["java", *flags, *self._jvm, logging, "-cp", f"{cached_jars()}/*", main, *args]
         with (self.folder / "node.log").open("ab") as log:
             return subprocess.Popen(
                 command,
