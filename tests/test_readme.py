@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,18 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield shlex.split(found[1] or "")
 
 
+@cache
+def program() -> Any:
+    """The commands as a tree, which takes a while to build."""
+    return typer.main.get_command(app)
+
+
 def parse(arguments: list[str]) -> None:
     """Walk down to the command, and look up each of its options; raises AssertionError for what is not there.
 
     What holds a space is the value of an option.
     """
-    command: Any = typer.main.get_command(app)
+    command = program()
     rest = list(arguments)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         name = rest.pop(0)

@@ -20,7 +20,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 def test_roles_outlive_a_broker(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> None:
     """While the broker is away the scorer answers with what it has; afterwards `run` joins, learns and publishes again
     by itself, everything is counted once, and the log is a few lines longer.

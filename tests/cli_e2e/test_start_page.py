@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli_e2e.commands import started
+from tests.cli_e2e.commands import answer_of, started
 from tests.cli_e2e.test_evaluate_page import commands
 from tests.cli_e2e.world import free_port
 from tests.conftest import MakeTopic
@@ -88,7 +88,7 @@ def test_its_commands_print_what_it_says(kafka: str, topics: MakeTopic, tmp_path
         for command, printed in scored:
             predictions.append(json.loads(run(command, printed))["p"])
         assert predictions[0] > 2 * predictions[1]
-        wait_until(lambda: f"{IMPRESSIONS:,}" in shell.run("stream-learner evaluate --log -c model.yaml"))
+        wait_until(lambda: f"{IMPRESSIONS:,}" in answer_of("evaluate", "--log", "-c", file).out)
         for command, printed in evaluated:
             run(command, printed)
         assert learning.stop().code == 0

@@ -18,14 +18,28 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+<<<<<<< HEAD
 from tests.kafka_broker.jars import HERE, cached_jars, jars, java_found, kafka_version
 from tests.waiting import patience, wait_until
+=======
+from tests.kafka_broker.jars import (
+    HERE,
+    cached_jars,
+    class_archive,
+    jars,
+    java_found,
+    kafka_version,
+    making_class_archive,
+)
+from tests.waiting import patience
+>>>>>>> suite
 
 HEAP_MB = 384
 READY_S = 90.0
@@ -59,6 +73,10 @@ PATIENT = {"broker.session.timeout.ms": "60000"}
 """For a node that no test stops: on a busy machine it must not take itself for dead, which would move its leaders."""
 
 FOLDER = "stream-learner-kafka-"
+PLACE = "TEST_KAFKA_PLACE"
+"""The variable that names the folder for the data of nodes; that of temporary files where it is not set."""
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES = 4 << 30
 HOST = "127.0.0.1"
 NAME = "localhost"
 
@@ -73,9 +91,19 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def place_for_tests() -> Path:
+    """Memory where there is much room: tests make thousands of topics, whose files a node forces to disk one by one."""
+    has_room = IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES
+    return IN_MEMORY if has_room else Path(tempfile.gettempdir())
+
+
+def _place() -> Path:
+    return Path(os.environ.get(PLACE, tempfile.gettempdir()))
+
+
 def _sweep() -> None:
     """Delete the data of brokers whose process was killed before it could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+    for folder in _place().glob(f"{FOLDER}*-*"):
         owner = folder.name[len(FOLDER) :].split("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -123,7 +151,8 @@ class JavaNode:
         """Format the folder unless it is, then start the node; returns before it is ready."""
         if not (self.folder / "data" / "meta.properties").exists():
             args = ["format", "--ignore-formatted", "-t", self._cluster_id, "-c", str(self._properties())]
-            self._java("kafka.tools.StorageTool", args).wait()
+            with nullcontext([]) if class_archive().exists() else making_class_archive() as flags:
+                self._java("kafka.tools.StorageTool", args, flags).wait()
         self._process = self._java("kafka.Kafka", [str(self._properties())])
 
     def _properties(self) -> Path:
@@ -133,9 +162,10 @@ class JavaNode:
         """Run one of Kafka's own tools to its end; its exit code. What it says goes to the node's log."""
         return self._java(main, list(args)).wait()
 
-    def _java(self, main: str, args: list[str]) -> subprocess.Popen[bytes]:
-        java = java_found() or "java"
+    def _java(self, main: str, args: list[str], more: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         flags = [
+            *more,
+            *([f"-XX:SharedArchiveFile={class_archive()}"] if class_archive().exists() else []),
             f"-Xmx{self._heap_mb}m",
             "-Xms128m",
             "-XX:+UseSerialGC",
@@ -143,7 +173,7 @@ class JavaNode:
             "-Xshare:auto",
         ]
         logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
-        command = [java, *flags, *self._jvm, logging, "-cp", f"{cached_jars()}/*", main, *args]
+        command = ["java", *flags, *self._jvm, logging, "-cp", f"{cached_jars()}/*", main, *args]
         with (self.folder / "node.log").open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -340,7 +370,7 @@ class Broker:
 
     def _prepare(self, node_class: type[JavaNode] | type[DockerNode]) -> None:
         _sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=_place()))
         cluster_id = uuid.uuid4().hex[:22]
         names = ["PLAINTEXT", "CONTROLLER", *self._listeners]
         self._ports = [{name: _free_port() for name in names} for _ in range(self.node_count)]

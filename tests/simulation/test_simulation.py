@@ -18,7 +18,7 @@ from stream_learner.adapters.kafka import TopicAndPartition
 from stream_learner.errors import LogTrimmed
 from stream_learner.roles.joiner.log_tail import Hint
 from stream_learner.roles.joiner.partition import LOOK_AGAIN
-from tests.suite.share import share
+from tests.suite import share
 
 MUTANT_HISTORIES = 120
 RARE_HISTORIES = 3_000
@@ -96,14 +96,14 @@ REACHED = {
 """Kinds of trouble that even few histories are sure to reach; one that is never reached proves nothing."""
 
 
-@share(200, thorough=600, nightly=2_000)
-def test_every_law_holds_on_random_histories_and_all_trouble_is_reached(examples: int) -> None:
+@share.seeds(200, thorough=600, nightly=2_000)
+def test_every_law_holds_on_random_histories_and_all_trouble_is_reached(seeds: range) -> None:
     """Joiners and publishers, from a seed on: no law breaks, and nothing in the list above stays at 0."""
     outcome = Outcome()
-    for part in run_histories(1, examples, 1):
+    for part in run_histories(seeds.start + 1, len(seeds), 1):
         outcome.add(part)
     assert outcome.failures == []
-    assert sum(outcome.histories.values()) == examples
+    assert sum(outcome.histories.values()) == len(seeds)
     assert {name for name in REACHED if not outcome.seen[name]} == set()
 
 

@@ -34,11 +34,24 @@ PARTS = {
 }
 """Each part with the marks of its tests."""
 CALLS_LIBRARIES = (
-    *(f"tests/{room}" for room in ("adapters", "cli", "cli_e2e", "config", "contract", "core")),
-    *(f"tests/{room}" for room in ("evaluate", "fuzz", "roles")),
-    *(f"tests/e2e/test_{story}.py" for story in ("backfill", "joiners", "loop", "publication", "restarts", "schemas")),
+    *(f"tests/{room}" for room in ("adapters", "cli", "config", "contract", "evaluate/files", "roles/scorer")),
+    *(f"tests/core/{room}" for room in ("machine", "model/optimizers", "control")),
+    *(f"tests/core/events/test_{what}.py" for what in ("feature_keys", "features", "requests", "schema_forms")),
+    *(f"tests/core/{what}.py" for what in ("join/test_join", "log/test_examples", "gate/test_series")),
+    *(f"tests/core/model/{what}.py" for what in ("test_learner", "test_losses", "table/test_table")),
+    *(f"tests/core/snapshots/test_{what}.py" for what in ("predictor", "replica", "snapshots")),
+    *(f"tests/cli_e2e/test_{command}.py" for command in ("help", "run", "score", "scorer_forks", "topics")),
+    *(
+        f"tests/cli_e2e/test_evaluate.py::test_{what}"
+        for what in ("every_format_gives_the_same_rows", "curves_are_drawn")
+    ),
+    *(f"tests/roles/learner/test_{what}.py" for what in ("leaders", "lost_state")),
+    *(f"tests/e2e/test_{story}.py" for story in ("joiners", "loop", "publication", "restarts", "schemas")),
+    "tests/fuzz/test_found.py",
 )
-"""What the part `lowest` runs: the tests that call a library whose version may differ, and the main stories."""
+"""What the part `lowest` runs. Another version of a library can change what the library answers, and what numba and
+NumPy make of a kernel, but no law of the program: every adapter, every server, every command-line and configuration
+form, one test with an oracle for each kind of kernel, and the main stories. `make test-lowest ARGS=tests` runs all."""
 PROCESSES_EACH = 2
 """Processes that run tests, for each processor: half of a test is waiting for a broker."""
 MOST_PROCESSES = 8

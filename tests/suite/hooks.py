@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka_broker.broker import PLACE, place_for_tests
 from tests.kafka_broker.lender import Lender
 from tests.suite.times import seconds_by_file
 from tests.waiting import SLOWNESS, patience, slowness
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: takes long and guards what few changes touch; see tests/suite")
     config.addinivalue_line("markers", "nightly: more of the same, or takes minutes; a nightly run has the time")
     os.environ.setdefault(SLOWNESS, f"{slowness():.2f}")
+    os.environ.setdefault(PLACE, str(place_for_tests()))
     if not hasattr(config, "workerinput"):
         refuse_dead_bootstrap()
     if is_director(config):

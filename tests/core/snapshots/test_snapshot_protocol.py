@@ -21,7 +21,7 @@ from stream_learner.core.snapshots.records import VERSION_KEY, Stamp, VersionRec
 from stream_learner.core.snapshots.replica import Replica
 from stream_learner.core.snapshots.rows import WeightRows
 from stream_learner.core.snapshots.table import Change
-from tests.suite.share import share
+from tests.suite import share
 
 CONTENT = {"name": "m", "tick_ms": 1, "features": {}, "optimizer": {}, "inputs": {}, "metrics": {}}
 UNIVERSE = [(i * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64 for i in range(1, 97)]
@@ -254,19 +254,19 @@ def run(seed: int, steps: int, torn: float | None = None, *, moving: bool = Fals
     return world
 
 
-@share(12, thorough=48)
-def test_every_version_served_is_exactly_the_model_at_that_version(examples: int) -> None:
+@share.seeds(12, thorough=48)
+def test_every_version_served_is_exactly_the_model_at_that_version(seeds: range) -> None:
     """Over random histories no reader ever serves anything but the model at the version it names."""
-    worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in range(examples)]
-    assert sum(world.checks for world in worlds) > 60 * examples
-    assert sum(world.unready for world in worlds) > 1.5 * examples
+    worlds = [run(seed, 15 + 5 * (seed % 12)) for seed in seeds]
+    assert sum(world.checks for world in worlds) > 60 * len(seeds)
+    assert sum(world.unready for world in worlds) > 1.5 * len(seeds)
 
 
-@share(4, thorough=16)
-def test_weights_that_move_untouched_are_right_at_every_version(examples: int) -> None:
+@share.seeds(4, thorough=16)
+def test_weights_that_move_untouched_are_right_at_every_version(seeds: range) -> None:
     """Where every weight changes between two publications, each is the whole model, to those who follow too."""
-    worlds = [run(seed, 15 + 5 * (seed % 12), moving=True) for seed in range(examples)]
-    assert sum(world.checks for world in worlds) > 40 * examples
+    worlds = [run(seed, 15 + 5 * (seed % 12), moving=True) for seed in seeds]
+    assert sum(world.checks for world in worlds) > 40 * len(seeds)
 
 
 @pytest.mark.parametrize("mutation", ["pages", "deltas", "attempts"])
