@@ -25,10 +25,6 @@ from types import TracebackType
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-<<<<<<< HEAD
-from tests.kafka_broker.jars import HERE, cached_jars, jars, java_found, kafka_version
-from tests.waiting import patience, wait_until
-=======
 from tests.kafka_broker.jars import (
     HERE,
     cached_jars,
@@ -38,8 +34,7 @@ from tests.kafka_broker.jars import (
     kafka_version,
     making_class_archive,
 )
-from tests.waiting import patience
->>>>>>> suite
+from tests.waiting import patience, wait_until
 
 HEAP_MB = 384
 READY_S = 90.0
