@@ -387,7 +387,7 @@ class LearnedModel:
         """Say for how long a first version waits; and once, that there is nothing to learn from."""
         waits, now_s = self.waits, time.monotonic()
         if waits and self._waits_since_s is None and self.tick < 0:
-            self._log.info("first_version_waits", tick=self.tick, reason=waits)
+            self._log.info("first_version_waits", tick=self.tick, reason=waits.partition(": ")[2])
         self._waits_since_s = (self._waits_since_s or now_s) if waits else None
         self.metrics.set(names.LEARNER_FIRST_WAITS, now_s - self._waits_since_s if self._waits_since_s else 0.0)
 
