@@ -114,8 +114,11 @@ class BadShare:
         """Raise nothing more for this topic in the current period."""
         self._let_pass.add(topic)
 
-    def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray) -> None:
-        """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit."""
+    def note(self, topic: str, partition: int, offsets: np.ndarray, status: np.ndarray, why: str) -> None:
+        """Count the records of a batch that are not excused. Raises TooManyBadRecords above the limit.
+
+        why: the words for the last bad one.
+        """
         first = first_at(offsets, self._excused.get((topic, partition), 0))
         offsets, status = offsets[first:], status[first:]
         if not len(status):
@@ -137,7 +140,7 @@ class BadShare:
             raise TooManyBadRecords(
                 f"{found.total()} of {count_of(read, 'record')} of {topic} read in the last {self._period_s:g} s "
                 f"are bad ({reasons}), the latest in partition {partition} at offset {offsets[bad[-1]]} "
-                f"({Reason(int(status[bad[-1]])).text}); join.max_bad_share allows {self._limit:.0%}"
+                f"({why}); join.max_bad_share allows {self._limit:.0%}"
             )
 
     def allows(self, bad: int, read: int) -> bool:

@@ -322,15 +322,14 @@ class Inputs:
         letters = self._letters
         if letters is None:
             return
-        new = first_at(batch.offsets, letters.begin[topic])
+        new, why = first_at(batch.offsets, letters.begin[topic]), ""
         for i in (status[new:].nonzero()[0] + new).tolist():
             offset, time_ms = int(batch.offsets[i]), int(batch.record_times_ms[i])
             value = batch.values[i]
-            letters.add(
-                DeadLetter(topic, self._partition, offset, time_ms, value, words(value or b"", Reason(status[i])))
-            )
+            why = words(value or b"", Reason(status[i]))
+            letters.add(DeadLetter(topic, self._partition, offset, time_ms, value, why))
         try:
-            self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:])
+            self._plan.bad_share.note(topic, self._partition, batch.offsets[new:], status[new:], why)
         except TooManyBadRecords as error:
             self.too_many = self.too_many or (topic, error)
 

@@ -52,7 +52,7 @@ def test_what_is_no_hint_is_none(text: str) -> None:
 
 def noted(share: BadShare, topic: str, *status: int, first: int = 0) -> None:
     """Count records with these outcomes, in partition 3, from an offset on."""
-    share.note(topic, 3, np.arange(first, first + len(status)), np.array(status, np.uint8))
+    share.note(topic, 3, np.arange(first, first + len(status)), np.array(status, np.uint8), "what it holds")
 
 
 def test_few_records_say_nothing_about_their_share() -> None:
@@ -73,7 +73,7 @@ def test_the_error_names_the_reasons_and_a_record_to_look_at() -> None:
     assert str(raised.value) == (
         "110 of 1,011 records of clicks read in the last 60 s are bad (80 times the id field is missing or null; 30 "
         "times the time is missing, unreadable, negative or beyond the year 9999), the latest in partition 3 at offset "
-        "1009 (the time is missing, unreadable, negative or beyond the year 9999); join.max_bad_share allows 10%"
+        "1009 (what it holds); join.max_bad_share allows 10%"
     )
 
 
@@ -123,7 +123,7 @@ def test_what_is_excused_does_not_count() -> None:
     noted(share, "t", *[Reason.NOT_JSON] * 50, *[Reason.OK] * 150, first=250)
     assert share.share_of("t") == 0.0
     with pytest.raises(TooManyBadRecords, match="100 of 250 records of t"):
-        share.note("t", 4, np.arange(100), np.full(100, Reason.NOT_JSON, np.uint8))
+        share.note("t", 4, np.arange(100), np.full(100, Reason.NOT_JSON, np.uint8), "")
 
 
 def test_whether_the_newest_records_are_right_takes_enough_of_them() -> None:
