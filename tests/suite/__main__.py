@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,16 @@ def compile_kernels() -> None:
     subprocess.run(command, env=environment(), cwd=PROJECT, stdout=subprocess.DEVNULL, check=True)
 
 
-def rewrite_asserts() -> None:
-    """Let pytest rewrite the tests' modules once, for each of the processes that run them; where it never has."""
+@contextmanager
+def rewriting_asserts() -> Iterator[None]:
+    """Beside the block, let pytest rewrite the tests' modules once, for each of the processes that run them; where it
+    never has."""
     if any((PROJECT / "tests" / "__pycache__").glob("*-pytest-*")):
+        yield
         return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
-    subprocess.run(command, env=environment(), cwd=PROJECT, stdout=subprocess.DEVNULL, check=False)
+    with subprocess.Popen(command, env=environment(), cwd=PROJECT, stdout=subprocess.DEVNULL):
+        yield
 
 
 def pytest(project: Path, arguments: Sequence[str], results: Path) -> int:
@@ -184,11 +188,13 @@ def main() -> int:
         arguments = [one for argument in given for one in ring_of(argument)]
     except ValueError as error:
         parser.error(str(error))
+    beside_compiler: AbstractContextManager[None] = nullcontext()
     if not any(Path(argument.partition("::")[0]).exists() for argument in arguments):
         require_broker()
-        rewrite_asserts()
+        beside_compiler = rewriting_asserts()
         arguments += CALLS_LIBRARIES if options.part == "lowest" else ()
-    compile_kernels()
+    with beside_compiler:
+        compile_kernels()
     with load(options.load):
         for turn in range(1, options.repeat + 1):
             began_s = time.monotonic()
