@@ -40,6 +40,7 @@ _FOLD: Final = (
 
 HASHING = Part("hashing", 1.2, ("machine.memory", "machine.hashing"))
 DECODING = Part("decoding", 10.0, ("machine.arithmetic", "events.fast.keys", "events.fast.scanner"))
+AVRO = Part("avro", 3.0, ("events.fast.avro",))
 JOIN = Part(
     "join",
     4.5,
@@ -61,18 +62,18 @@ GATE = Part("gate", 2.3, ("machine.arithmetic", "gate.sample", "gate.steps"))
 REPLICA = Part("replica", 3.2, ("snapshots.kernels", "snapshots.event_kernels"))
 REQUESTS = Part("requests", 1.2, ("events.fast.requests",))
 
-PARTS: Final = (HASHING, DECODING, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE, REPLICA, REQUESTS)
+PARTS: Final = (HASHING, DECODING, AVRO, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE, REPLICA, REQUESTS)
 """All parts, in the order in which they are compiled; of optimizers only FTRL-Proximal."""
 
 _READY: set[Part] = set()
 """The parts whose kernels this process has."""
 
 ROLES: Final[dict[str, tuple[Part, ...]]] = {
-    "joiner": (HASHING, DECODING, JOIN, TRAINING_LOG),
+    "joiner": (HASHING, DECODING, AVRO, JOIN, TRAINING_LOG),
     "learner": (HASHING, TRAINING_LOG, FOLD, GATE),
     "scorer": (HASHING, DECODING, REPLICA),
     "serve": (HASHING, DECODING, REPLICA, REQUESTS),
-    "backfill": (HASHING, DECODING, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE),
+    "backfill": (HASHING, DECODING, AVRO, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE),
 }
 """The parts of each role. FOLD stands for the fold with the optimizers that the role is given."""
 
