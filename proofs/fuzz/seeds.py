@@ -5,9 +5,11 @@ Files that a finding left there, `found-…`, are kept.
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -51,6 +53,33 @@ def requests() -> dict[str, bytes]:
         "twice": b'{"instances":[{}],"instances":[{"a":1}]}',
     }
     return {name: bytes((place,)) + body for place, (name, body) in enumerate(bodies.items())}
+
+
+def avro_records() -> dict[str, bytes]:
+    """Records of each schema behind the byte that chooses it."""
+    import fastavro
+
+    from proofs.fuzz.targets.avro import SCHEMAS
+    from tests.core.events.decode_help import without_logical
+
+    element = {"x": 1 / 3, "y": True, "z": "RED", "c": "BLUE"}
+    moment, u, f = 1_700_000_000_123, bytes(range(16)), b"\0\xff\0\xff\0"
+    records: dict[str, tuple[int, dict[str, Any]]] = {
+        "flat": (0, {"id": "x", "t": moment * 1000, "w": 0.5, "a": "größe", "b": -(2**63), "c": "RED"}),
+        "nulls": (0, {"id": '"\\\n', "t": None, "w": None, "a": None, "b": 0, "c": "NONE"}),
+        "nested": (1, {"id": 7, "t": moment, "w": 0.7, "l": [None, element], "m": {"a": [1, 2], "b": []}}),
+        "empty": (1, {"id": "", "t": moment, "w": 0.0, "l": [], "m": {}}),
+        "logical": (
+            2,
+            {"id": "y", "t": moment, "w": b"\1\xf4", "d": 20_000, "u": u, "f": f, "n": -1, "e": {"k": f}, "s": 1e10},
+        ),
+    }
+    found = {}
+    for name, (number, record) in records.items():
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(without_logical(SCHEMAS[number])), record)
+        found[name] = bytes((number,)) + out.getvalue()
+    return found
 
 
 def log_records() -> dict[str, bytes]:
@@ -201,6 +230,7 @@ WRITERS: Mapping[str, Callable[[], dict[str, bytes]]] = {
     "impressions": events,
     "clicks": events,
     "requests": requests,
+    "avro-records": avro_records,
     "predictions": predictions,
     "log-records": log_records,
     "snapshot-records": snapshot_records,

@@ -16,6 +16,7 @@ MIB = 1 << 20
 TARGETS = {
     "impressions": "proofs.fuzz.targets.events:Impressions",
     "clicks": "proofs.fuzz.targets.events:Clicks",
+    "avro-records": "proofs.fuzz.targets.avro:AvroRecords",
     "requests": "proofs.fuzz.targets.requests:Requests",
     "predictions": "proofs.fuzz.targets.predictions:Predictions",
     "log-records": "proofs.fuzz.targets.training_log:LogRecords",

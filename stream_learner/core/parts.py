@@ -40,6 +40,7 @@ _FOLD: Final = (
 
 HASHING = Part("hashing", 1.2, ("machine.memory", "machine.hashing"))
 DECODING = Part("decoding", 10.0, ("machine.arithmetic", "events.fast.keys", "events.fast.scanner"))
+AVRO = Part("avro", 3.0, ("events.fast.avro",))
 JOIN = Part(
     "join",
     4.5,
@@ -61,7 +62,7 @@ GATE = Part("gate", 2.3, ("machine.arithmetic", "gate.sample", "gate.steps"))
 REPLICA = Part("replica", 3.2, ("snapshots.kernels", "snapshots.event_kernels"))
 REQUESTS = Part("requests", 1.2, ("events.fast.requests",))
 
-PARTS: Final = (HASHING, DECODING, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE, REPLICA, REQUESTS)
+PARTS: Final = (HASHING, DECODING, AVRO, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE, REPLICA, REQUESTS)
 """All parts, in the order in which they are compiled; of optimizers only FTRL-Proximal."""
 
 _READY: set[Part] = set()
@@ -73,8 +74,11 @@ ROLES: Final[dict[str, tuple[Part, ...]]] = {
     "scorer": (HASHING, DECODING, REPLICA),
     "serve": (HASHING, DECODING, REPLICA, REQUESTS),
     "backfill": (HASHING, DECODING, JOIN, TRAINING_LOG, FEATURE_SUBSET, FOLD, GATE),
+    "avro": (AVRO,),
 }
-"""The parts of each role. FOLD stands for the fold with the optimizers that the role is given."""
+"""The parts of each role, and of inputs in Avro besides. FOLD stands for the fold with the optimizers that the role is
+given.
+"""
 
 
 def parts_of(roles: Iterable[str], optimizers: Iterable[Optimizer] = ()) -> list[Part]:

@@ -110,9 +110,10 @@ def _serve(config: Config, wanted: dict[str, Callable[[], MakeRole]], wait: bool
         makers = {name: partial(_on_its_log, load(), config, metrics) for name, load in wanted.items()}
         stopping = Stopping()
         made = [RoleAwaitingBrokers(name, make, metrics, stopping) if wait else make() for name, make in makers.items()]
-        from stream_learner.roles.common.compile import load_kernels
+        from stream_learner.roles.common.compile import kernels_of_inputs, load_kernels
 
-        load_kernels(wanted, [config.optimizer()] if learns else [])
+        inputs = kernels_of_inputs(config) if "joiner" in wanted else []
+        load_kernels([*wanted, *inputs], [config.optimizer()] if learns else [])
         # Step 3: take over the signals.
         stopping.listen(config.shutdown_timeout_ms / 1000)
         startup.over()

@@ -24,6 +24,8 @@ batch through `fast`, and every refused event through `reference`:
 
 Both must agree in every bit; property tests and fuzzing compare them.
 
+Records of Avro and Protobuf become JSON first (`schema_forms`), those of Avro by a kernel too.
+
 In order of reading: `feature_spec` (which fields become features), `feature_keys` (which texts are hashed), `plan`
 (both specifications as the treatment of one field), `reasons`, `reference`, `decoders`, and the folder `fast`.
 `features` is for scoring, where events have no id and no time. The joiner calls `ImpressionDecoder` and

@@ -1,8 +1,8 @@
 """Avro records as Python values, by fastavro: all of Avro but schemas that hold themselves.
 
-fastavro asks a function for the value of each logical type. `_prepared` gives every type whose value is not that of
-JSON a logical type of ours, so that unions too say which of their types a value is of; other logical types go, and the
-value of the type below stands: the text of a uuid, the number of a time of day.
+fastavro asks a function for the value of each logical type. `prepared_schema` gives every type whose value is not that
+of JSON a logical type of ours, so that unions too say which of their types a value is of; other logical types go, and
+the value of the type below stands: the text of a uuid, the number of a time of day.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from stream_learner.core.events.schemas import BadSchema, Moment, Read, Schema, 
 Parsed = Any
 """A schema as fastavro has it: a name, a list (a union), or a dictionary."""
 
-_OURS = "stream-learner-"
+OURS = "stream-learner-"
+"""What the names of our logical types begin with."""
 _EPOCH = date(1970, 1, 1)
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _KEPT = ("name", "type", "fields", "symbols", "items", "values", "size", "aliases", "default", "scale", "order")
@@ -57,7 +58,7 @@ _LOGICAL: dict[tuple[str, str], Callable[..., Any]] = {
     ("float", "float"): lambda value, *_: np.float32(value),
 }
 for (_type, _name), _reader in _LOGICAL.items():
-    LOGICAL_READERS[f"{_type}-{_OURS}{_name}"] = _reader
+    LOGICAL_READERS[f"{_type}-{OURS}{_name}"] = _reader
 
 
 def avro_reader(schema: Schema, wanted: Schema | None, needed: tuple[str, ...]) -> Read:
@@ -65,8 +66,8 @@ def avro_reader(schema: Schema, wanted: Schema | None, needed: tuple[str, ...]) 
 
     needed: paths of fields that records must have. Raises BadSchema.
     """
-    written, named = _prepared(schema)
-    asked, asked_named = (None, named) if wanted is None else _prepared(wanted)
+    written, named = prepared_schema(schema)
+    asked, asked_named = (None, named) if wanted is None else prepared_schema(wanted)
     for path in needed:
         if not _has(written if asked is None else asked, path, asked_named):
             raise BadSchema(f"it has no field {path}")
@@ -86,15 +87,15 @@ def avro_reader(schema: Schema, wanted: Schema | None, needed: tuple[str, ...]) 
     return read
 
 
-def _prepared(schema: Schema) -> tuple[Parsed, dict[str, Any]]:
+def prepared_schema(schema: Schema) -> tuple[Parsed, dict[str, Any]]:
     """A schema with the logical types of ours, its references inside it, and its named types. Raises BadSchema."""
     named: dict[str, Any] = {}
-    prepared: dict[str, Any] = {}
+    inside: dict[str, Any] = {}
     try:
         for _, reference in schema.references:
             fastavro.parse_schema(json.loads(reference.text), named)
         parsed = fastavro.parse_schema(json.loads(schema.text), named)
-        return fastavro.parse_schema(_Preparation(named).of(parsed), prepared), prepared
+        return fastavro.parse_schema(_Preparation(named).of(parsed), inside), inside
     except (SchemaParseException, UnknownType) as error:
         raise BadSchema(f"it is no Avro schema: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -150,7 +151,7 @@ class _Preparation:
         made = {key: schema[key] for key in _KEPT if key in schema}
         logical = "float" if kind == "float" else schema.get("logicalType")
         if (kind, logical) in _LOGICAL and not (logical == "uuid" and schema["size"] != 16):
-            made["logicalType"] = f"{_OURS}{logical}"
+            made["logicalType"] = f"{OURS}{logical}"
         least = {"null": 0, "float": 4, "double": 8, "fixed": schema.get("size", 1)}.get(kind, 1)
         if kind in ("record", "error"):
             fields = [(field, *self._copied(field["type"])) for field in schema["fields"]]

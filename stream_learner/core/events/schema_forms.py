@@ -9,7 +9,8 @@ byte 0 stands for the first message. Ids in headers are not read.
 
 `SchemaDecoder` makes of each record the JSON that it stands for (`schemas`), and hands the batch to the decoder of
 JSON. So keys, values, times and reasons are those of JSON. Before that a record is checked for its size, its frame, its
-schema, and whether its bytes are what the schema says; the first that fails counts.
+schema, and whether its bytes are what the schema says; the first that fails counts. Of Avro a kernel makes the JSON
+(`avro_program`); what it does not take goes the slow way, `_text_of`, which defines the JSON and every reason.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_learner.core.events.avro_batch import AvroBatch
 from stream_learner.core.events.decoders import (
+    EVENT_PADDING,
     AsJson,
     BatchDecoder,
     Columns,
@@ -29,6 +33,7 @@ from stream_learner.core.events.decoders import (
     SchemaAwaited,
     events_inside,
 )
+from stream_learner.core.events.fast.avro import FRAME_BYTES, find_ids
 from stream_learner.core.events.plan import Plan, Role
 from stream_learner.core.events.reasons import Reason, Refused
 from stream_learner.core.events.schemas import (
@@ -41,8 +46,8 @@ from stream_learner.core.events.schemas import (
     to_json,
     unread_if_not_finite,
 )
+from stream_learner.core.machine.memory import buffer_address
 
-FRAME_BYTES = 5
 KNOWN_READERS = 256
 """So many schemas are kept ready to read by."""
 MOST_GROWTH = 16
@@ -85,6 +90,21 @@ class SchemaForm:
 
         return protobuf_reader(schema, self.message, needed, framed=self.framed)
 
+    def program(self, schema: Schema, changes: list[tuple[str, str]]) -> NDArray[np.uint8] | None:
+        """What the kernel follows to make JSON of records of a schema that `reader` took; None if it has none."""
+        if self.format != "avro" or self.wanted is not None:
+            return None
+        from stream_learner.core.events.avro_program import avro_program
+
+        return avro_program(schema, changes)
+
+
+class _Known(NamedTuple):
+    """What a schema's records are read by."""
+
+    read: Read
+    program: NDArray[np.uint8] | None = None
+
 
 class SchemaDecoder:
     """Decodes batches of records of one form. One decoder serves one thread at a time."""
@@ -96,14 +116,18 @@ class SchemaDecoder:
         self._json = BatchDecoder(replace(plan, max_event_bytes=MOST_GROWTH * self._most_bytes), ones_left_out)
         by_role = {role: path for path, role in plan.roles.items()}
         self._needed = tuple(by_role[role] for role in (Role.ID, Role.TIME) if role in by_role and not any_fields)
-        self._changes = [
-            (path, moment_as(plan.time_unit) if role is Role.TIME else unread_if_not_finite)
-            for role, path in by_role.items()
-            if role is not Role.ID
+        units: list[tuple[str, str]] = [
+            (path, plan.time_unit if role is Role.TIME else "") for role, path in by_role.items() if role is not Role.ID
         ]
         timed = plan.features.fields.items() if plan.features is not None else ()
-        self._changes += [(name, moment_as(found.time_unit)) for name, found in timed if found.is_time]
-        self._readers: OrderedDict[int, Read] = OrderedDict()
+        self._units = units + [(name, found.time_unit) for name, found in timed if found.is_time]
+        """Paths where a moment is written in a unit, or with "" a number must be finite."""
+        self._changes = [(path, moment_as(unit) if unit else unread_if_not_finite) for path, unit in self._units]
+        self._growth = 2.0
+        """About how many times the bytes of the records their texts have."""
+        self.handed_over = 0
+        """How many records so far went the slow way, good or bad."""
+        self._readers: OrderedDict[int, _Known] = OrderedDict()
         self._absent: list[int] = []
         """Ids that the registry did not have when it was asked last."""
         if form.schemas is not None and not form.framed:
@@ -112,7 +136,7 @@ class SchemaDecoder:
 
     def _check_one(self) -> None:
         try:
-            self._readers[0](b"")
+            self._readers[0].read(b"")
         except Refused as refused:
             if refused.reason is Reason.UNUSABLE_SCHEMA:
                 raise BadSchema(str(refused)) from None
@@ -121,27 +145,56 @@ class SchemaDecoder:
         self, data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64], times_ms: NDArray[np.int64] | None = None
     ) -> Columns:
         """As of `RecordDecoder`. `as_json` of the columns is what the records stand for."""
-        events_inside(data, bounds)
+        bounds = np.ascontiguousarray(bounds, np.int64)
+        n, inside, ids = len(bounds) - 1, events_inside(data, bounds), [0]
         if self._form.framed and self._form.schemas is not None:
             while self._absent:
                 self._readers.pop(self._absent.pop(), None)
-            self._make_known(_ids(data, bounds))
-        edges = bounds.tolist()
-        texts: list[bytes] = []
+            ids = _ids(data, bounds)
+            self._make_known(ids)
+        known = [(schema_id, self._readers[schema_id].program) for schema_id in ids if schema_id in self._readers]
+        batch = AvroBatch(
+            {schema_id: program for schema_id, program in known if program is not None},
+            FRAME_BYTES if self._form.framed else 0,
+            self._most_bytes,
+            MOST_GROWTH * self._most_bytes,
+            n,
+        )
+        size = int(bounds[n] - bounds[0])
+        batch.begin(int(size * self._growth))
         refused: dict[int, Reason] = {}
-        for i in range(len(edges) - 1):
-            try:
-                texts.append(self._text_of(bytes(data[edges[i] : edges[i + 1]])))
-            except Refused as error:
-                refused[i] = error.reason
-                texts.append(b"")
-        as_json = np.zeros(len(edges), np.int64)
-        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=as_json[1:])
-        text = b"".join(texts)
+        if inside > 0:
+            self._add_texts(batch, buffer_address(data), data, bounds[: inside + 1], 0, refused)
+        if inside < n:
+            start = int(bounds[inside])
+            padded = np.frombuffer(bytes(data[start:]) + EVENT_PADDING, np.uint8)
+            self._add_texts(batch, buffer_address(padded) - start, data, bounds, inside, refused)
+        as_json = np.zeros(n + 1, np.int64)
+        np.cumsum(batch.lengths, out=as_json[1:])
+        text = batch.text()
+        self._growth = min(max(1.0, 1.1 * len(text) / max(size, 1)), MOST_GROWTH)
         out = self._json.decode(text, as_json, times_ms)
         out.status[list(refused)] = list(refused.values())
         out.as_json = text, as_json
         return out
+
+    def _add_texts(
+        self,
+        batch: AvroBatch,
+        address: int,
+        data: bytes | NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        i: int,
+        refused: dict[int, Reason],
+    ) -> None:
+        """Add the texts of records from i on; of those at which the kernel stops by `_text_of`."""
+        while (i := batch.run(address, bounds, i)) < len(bounds) - 1:
+            self.handed_over += 1
+            try:
+                batch.add(i, self._text_of(bytes(data[int(bounds[i]) : int(bounds[i + 1])])))
+            except Refused as error:
+                refused[i] = error.reason
+            i += 1
 
     def words(self, raw: bytes, reason: Reason) -> str:
         """Why a record could not be used, with the id of its schema."""
@@ -176,7 +229,7 @@ class SchemaDecoder:
             return raw
         if schema_id not in self._readers:
             self._make_known([schema_id])
-        event = self._readers[schema_id](raw)
+        event = self._readers[schema_id].read(raw)
         for path, change in self._changes:
             change_at(event, path, change)
         try:
@@ -202,11 +255,11 @@ class SchemaDecoder:
         while len(self._readers) > max(KNOWN_READERS, len(ids)):
             self._readers.popitem(last=False)
 
-    def _reader(self, schema: Schema) -> Read:
+    def _reader(self, schema: Schema) -> _Known:
         try:
-            return self._form.reader(schema, self._needed)
+            return _Known(self._form.reader(schema, self._needed), self._form.program(schema, self._units))
         except BadSchema as error:
-            return partial(_refuse, str(error))
+            return _Known(partial(_refuse, str(error)))
 
 
 def _refuse(why: str, raw: bytes) -> None:
@@ -219,10 +272,8 @@ def _id_of(raw: bytes) -> int:
 
 def _ids(data: bytes | NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[int]:
     """The schema ids of the framed records of a batch, each once."""
-    octets = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
-    begins = bounds[:-1][np.diff(bounds) >= FRAME_BYTES]
-    begins = begins[octets[begins] == 0]
-    ids = np.zeros(len(begins), np.int64)
-    for i in range(1, FRAME_BYTES):
-        ids = ids << 8 | octets[begins + i]
-    return [int(schema_id) for schema_id in np.unique(ids)]
+    found = np.empty(len(bounds) - 1, np.int64)
+    if len(data) == 0:
+        return []
+    count = find_ids(buffer_address(data), buffer_address(bounds), len(found), buffer_address(found))
+    return sorted(set(found[:count].tolist()))

@@ -18,7 +18,7 @@ from stream_learner.config import Config
 from stream_learner.errors import StreamLearnerError
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.child import Child, Parent
-from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.compile import kernels_of_inputs, load_kernels
 from stream_learner.roles.common.lifecycle import run_roles
 from stream_learner.roles.joiner.report import PartitionView
 from stream_learner.roles.joiner.role import JoinerRole
@@ -94,7 +94,7 @@ def join() -> None:
     config = Config.model_validate(parent.message["config"])
     telemetry = config.telemetry
     configure_logging(log_format=telemetry.log_format, log_level=telemetry.log_level, model=config.model)
-    if not load_kernels(["joiner"], stop=parent.stopping):
+    if not load_kernels(["joiner", *kernels_of_inputs(config)], stop=parent.stopping):
         startup.end(say=False)
     role = JoinerRole(config, Metrics(config.model), until_tick=parent.message["until_tick"], leave=True)
     threading.Thread(target=_report, args=(role, parent), daemon=True).start()

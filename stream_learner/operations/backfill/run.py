@@ -36,7 +36,7 @@ from stream_learner.operations.backfill.record import check_and_record
 from stream_learner.operations.backfill.result import Counts, Result, balance_of, check, learned_by
 from stream_learner.operations.backfill.source import await_leaders, first_time_ms, subsets_of, warn_of_late_beginning
 from stream_learner.operations.topics import ensure_topics, plans
-from stream_learner.roles.common.compile import load_kernels
+from stream_learner.roles.common.compile import kernels_of_inputs, load_kernels
 from stream_learner.roles.common.key_rule import with_key_rule
 from stream_learner.roles.common.lifecycle import (
     Heartbeat,
@@ -100,7 +100,8 @@ class Backfill:
     def _prepare(self) -> bool:
         plan = self._plan
         self._log.info("backfill", does=describe(plan), until_tick=plan.until_tick)
-        load_kernels(["backfill"], [config.optimizer() for config in plan.models])
+        inputs = kernels_of_inputs(plan.main)
+        load_kernels(["backfill", *inputs], [config.optimizer() for config in plan.models])
         self._keep = subsets_of(plan, self._settings, self._admin, self._report_scan)
         went_on = check_and_record(plan, self._admin)
         if plan.joins:

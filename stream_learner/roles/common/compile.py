@@ -19,6 +19,7 @@ from stream_learner.core.machine.kernels import MACHINE_CODE, missing
 from stream_learner.core.parts import Part, compile_parts, parts_of
 
 if TYPE_CHECKING:
+    from stream_learner.config import Config
     from stream_learner.core.model.optimizers import Optimizer
 
 LOOK_S = 0.1
@@ -36,6 +37,11 @@ class Stop(Protocol):
 def load_kernels(roles: Iterable[str], optimizers: Iterable[Optimizer] = (), stop: Stop | None = None) -> bool:
     """`load` the kernels that these roles need, with these optimizers."""
     return load(parts_of(roles, optimizers), stop)
+
+
+def kernels_of_inputs(config: Config) -> list[str]:
+    """What a role that reads these inputs needs besides its own kernels."""
+    return ["avro"] if "avro" in (config.input.impressions.format, config.input.clicks.format) else []
 
 
 def load(parts: Sequence[Part], stop: Stop | None = None) -> bool:

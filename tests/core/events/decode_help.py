@@ -5,6 +5,8 @@ This file must never run a kernel of decoding: it says what kernels should give.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,8 @@ from stream_learner.core.events.decoders import BatchDecoder, Columns
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import parse_event, read_event
+from stream_learner.core.events.schema_forms import SchemaForm
+from stream_learner.core.events.schemas import Schema
 
 Event = tuple[int, int, int, float, list[int], list[float], list[int]]
 """status, time_ms, id_hash, number, keys, values, the numbers under which these features count"""
@@ -58,3 +62,20 @@ def check(decoder: BatchDecoder, plan: Plan, raws: list[bytes], times: list[int]
     for raw, time_ms, event in zip(raws, times, got, strict=True):
         assert event == plainly(plan, raw, time_ms), raw
     return sum(event[0] == 0 for event in got)
+
+
+class ByDefinition(SchemaForm):
+    """A form whose schemas have no program: every record goes the slow way."""
+
+    def program(self, schema: Schema, changes: list[tuple[str, str]]) -> NDArray[np.uint8] | None:
+        """None."""
+        return None
+
+
+def without_logical(schema: Any) -> Any:
+    """An Avro schema by which values of logical types are written as those of the type below."""
+    if isinstance(schema, list):
+        return [without_logical(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: without_logical(inner) for key, inner in schema.items() if key != "logicalType"}
