@@ -12,17 +12,18 @@ from stream_learner.cli.output import print_fields
 
 
 class Role(str, Enum):
-    """The roles whose kernels can be compiled."""
+    """The roles whose kernels can be compiled, and what those that join read Avro with."""
 
     joiner = "joiner"
     learner = "learner"
     scorer = "scorer"
     serve = "serve"
     backfill = "backfill"
+    avro = "avro"
 
 
 def compile_kernels(
-    role: Annotated[list[Role] | None, typer.Option(help="Only what this role runs; repeatable.")] = None,
+    role: Annotated[list[Role] | None, typer.Option(help="Only what this role runs; avro: what it reads Avro with. Repeatable.")] = None,
     optimizer: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="What the roles fold with, FTRL-Proximal if left out; repeatable."),
