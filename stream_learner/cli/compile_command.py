@@ -23,7 +23,9 @@ class Role(str, Enum):
 
 
 def compile_kernels(
-    role: Annotated[list[Role] | None, typer.Option(help="Only what this role runs; avro: what it reads Avro with. Repeatable.")] = None,
+    role: Annotated[
+        list[Role] | None, typer.Option(help="Only what this role runs; avro: what it reads Avro with. Repeatable.")
+    ] = None,
     optimizer: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="What the roles fold with, FTRL-Proximal if left out; repeatable."),
