@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -83,7 +82,7 @@ class Run:
             f"{impressions.dead:,}; clicks matched {clicks.matched:,}, orphans {clicks.orphans:,}, late "
             f"{clicks.late:,}; longest wait beyond the window {figures['wait_s']:,.0f} s"
         )
-        counts = {"impressions": asdict(impressions), "clicks": asdict(clicks)}
+        counts = {"impressions": impressions._asdict(), "clicks": clicks._asdict()}
         name = f"labels lost: {self._world.name}"
         row = {"name": name, "value": figures["clicked"] - figures["right"], "unit": "impressions", "note": note}
         return {**row, **figures, **counts, "seconds": round(time.monotonic() - began_s, 1)}

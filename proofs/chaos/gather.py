@@ -7,7 +7,6 @@ Nothing that is read is changed: the learner that loads the state publishes noth
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from itertools import chain
 
 from proofs.chaos import check
@@ -87,7 +86,7 @@ def _by_log_time(site: Site) -> tuple[list[loop.Joined], list[str]]:
     for log, expected in zip(site.logs(), joined, strict=True):
         problems += check.log_differences(log.partition, log.examples(), plain_examples(expected.examples))
         balance = balance_of([log.marks])
-        ours = asdict(balance.impressions), asdict(balance.clicks)
+        ours = balance.impressions._asdict(), balance.clicks._asdict()
         problems += check.count_differences(f"partition {log.partition}", ours, counts_of(expected))
     sizes = [sum(len(made.before_sentinels(part)) for part in parts) for parts in (made.impressions, made.clicks)]
     waiting = made.partitions * made.waiting
@@ -106,7 +105,7 @@ def _by_clock(site: Site) -> tuple[list[loop.Joined], list[str]]:
         wanted = plain_examples(chain.from_iterable(joined.examples for joined in of_partition))
         problems += check.log_differences(log.partition, log.examples(), wanted)
         for mark, joined in zip(log.marks, of_partition, strict=True):
-            ours = asdict(mark.counts.impressions), asdict(mark.counts.clicks)
+            ours = mark.counts.impressions._asdict(), mark.counts.clicks._asdict()
             where = f"partition {log.partition} tick {mark.last_tick}"
             problems += check.count_differences(where, ours, counts_of(joined))
     sizes = [sum(map(len, parts)) for parts in (site.scenario.impressions, site.scenario.clicks)]

@@ -6,7 +6,6 @@ It must never compare with anything but the oracle and the records that were pro
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from itertools import zip_longest
 
 import numpy as np
@@ -32,7 +31,7 @@ def assert_log_equals(site: Site, joined: list[loop.Joined]) -> None:
         balance = Balance()
         for mark in log.marks:
             balance.add(mark)
-        counts = [{k: v for k, v in asdict(side).items() if v} for side in (balance.impressions, balance.clicks)]
+        counts = [{k: v for k, v in side._asdict().items() if v} for side in (balance.impressions, balance.clicks)]
         assert tuple(counts) == counts_of(expected), f"partition {log.partition}"
 
 

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -84,8 +84,8 @@ def assert_equal_to_replay(site: Site) -> list[loop.Joined]:
     for log, of_partition in zip(site.logs(), replayed, strict=True):
         assert log.examples() == plain_examples([e for joined in of_partition for e in joined.examples])
         for mark, joined in zip(log.marks, of_partition, strict=True):
-            assert _without_zeros(asdict(mark.counts.impressions)) == _without_zeros(joined.impressions), mark
-            assert _without_zeros(asdict(mark.counts.clicks)) == _without_zeros(joined.clicks), mark
+            assert _without_zeros(mark.counts.impressions._asdict()) == _without_zeros(joined.impressions), mark
+            assert _without_zeros(mark.counts.clicks._asdict()) == _without_zeros(joined.clicks), mark
     balance = balance_of(site)
     assert balance.problems == []
     assert balance.impressions.read == sum(map(len, scenario.impressions))

@@ -137,7 +137,7 @@ def plain_mark(mark: Mark) -> SlowMark:
             resume.rules,
         )
     numbers = (mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
-    counts = astuple(mark.counts.impressions) + astuple(mark.counts.clicks)
+    counts = (*mark.counts.impressions, *mark.counts.clicks)
     return SlowMark(
         Header(
             2,

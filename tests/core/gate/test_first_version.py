@@ -167,7 +167,7 @@ def test_clicks_that_are_read_far_ahead_are_waited_for(fits: float) -> None:
     first = FirstVersion(NEEDED, (WINDOW + SKEW) * TICK_MS, TICK_MS)
     said = []
     for now, one in enumerate(marks):
-        read = replace(one.counts.clicks, read=0 if now else ahead)
+        read = one.counts.clicks._replace(read=0 if now else ahead)
         first.count(replace(one, counts=TickCounts(one.counts.impressions, read)))
         found = first.missing(summary(2_000, 400), 3, ends=False)
         said.append((bound(found), found is not None and found.is_wrong))
