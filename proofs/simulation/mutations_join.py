@@ -18,7 +18,7 @@ from stream_learner.core.join.labels import RuleFields, label_rule
 from stream_learner.core.join.log_time import LogTime, count_before
 from stream_learner.core.join.spec import Cut, JoinSpec
 from stream_learner.core.join.state import JoinState
-from stream_learner.core.log.marks import Mark
+from stream_learner.core.log.marks import RULES, Mark
 from stream_learner.core.log.rule_w import Attempt
 from stream_learner.roles.joiner import stream_clock, ticks
 from stream_learner.roles.joiner.inputs import Inputs
@@ -219,7 +219,7 @@ def _clicks_count_twice() -> Any:
         batch: ImpressionBatch, stop: int, rule: RuleFields, clicks: ClickMemory, spec: JoinSpec, *args: Any
     ) -> int:
         bare = replace(spec, dedupe_ms=0)
-        return right(batch, stop, label_rule(bare, *rule[:2]), clicks, bare, *args)
+        return right(batch, stop, label_rule(bare, *rule[:2], RULES), clicks, bare, *args)
 
     return label
 
