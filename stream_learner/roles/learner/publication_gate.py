@@ -83,7 +83,7 @@ class ModelPublicationGate:
         self._gate = PublicationGate(tick_ms=tick_ms)
         self._first, self._look = first, look
         self._again_at_s = self._tell_at_s = float("-inf")
-        self._said, self._said_wrong = "", False
+        self._said, self._said_wrong, self._said_first = "", False, False
         self._since_tick, self._lacks = -1, False
         self._judged: tuple[int, Sums, Predictions] | None = None
         self._predicted: tuple[int, list[ExampleRecord], Predictions] | None = None
@@ -196,7 +196,8 @@ class ModelPublicationGate:
         elif found is not None and not is_wrong and not self._said:
             self._log.info("first_version_waits", tick=tick, reason=found.message)
         elif self._said and found is None:
-            self._log.info("publication_within_bounds", tick=tick, since_tick=self._since_tick)
+            event = "first_version_earned" if self._said_first else "publication_within_bounds"
+            self._log.info(event, tick=tick, since_tick=self._since_tick)
         self.trouble = self.waits = ""
         if found is None or self._policy != HOLD:
             self.holding = None
@@ -207,6 +208,7 @@ class ModelPublicationGate:
                 self.holding = HeldPublication(self._since_tick, found.bound, found.message)
                 self._tell_at_s = self._clock_s() + TOLD_EVERY_S
         self._said, self._said_wrong = "" if found is None else found.bound, is_wrong
+        self._said_first = isinstance(found, Unearned)
 
     def _is_accepted(self, version: int) -> bool:
         accepted = self._control().accepted.get(self._model)

@@ -310,7 +310,7 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
     assert [event["event"] for event in logged] == [
         "first_version_waits",
         "publication_held",
-        "publication_within_bounds",
+        "first_version_earned",
     ]
     assert "doctor" in logged[1]["action"]
     assert (gate.trouble, held(metrics)) == ("", 0.0)
