@@ -6,7 +6,6 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import astuple
 from typing import Any
 
 import pytest
@@ -171,11 +170,11 @@ def mark_1(value: bytes) -> bytes:
     """A mark in the layout of version 1, written from its table; no impression of it may be late."""
     mark, header = decode(value), open_record(value).header
     assert isinstance(mark, Mark)
-    *counts, late = astuple(mark.counts.impressions)
+    *counts, late = mark.counts.impressions
     assert late == 0 and header.flags in (0, 1)
     body = struct.pack("<Qq", mark.pred_attempt, mark.pred_tick)
     body += struct.pack("<4q", mark.first_tick, mark.next_impression, mark.first_click, mark.click_cursor)
-    body += struct.pack("<6q7q", *counts, *astuple(mark.counts.clicks))
+    body += struct.pack("<6q7q", *counts, *mark.counts.clicks)
     if mark.resume is not None:
         point = mark.resume
         body += struct.pack("<16s16sQ", point.impression_topic_id, point.click_topic_id, 1234)
