@@ -31,6 +31,7 @@ from stream_learner.operations.doctor.hours import hours_of
 from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_matches
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
 from stream_learner.operations.doctor.leaks import leaks
+from stream_learner.operations.doctor.outages import check_outages, outages_of
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
@@ -213,6 +214,8 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
     yield from check_share(looked.judged, pairs, clicks.sample.topic)
     if not (of_times | {finding.name for finding in of_clocks}) & {"clocks_differ", *_OF_TIMES}:
         yield from check_begin(*looked.sides, clocks, looked.delays, looked.config)
+        outages = outages_of(looked.sides, pairs, clocks, looked.delays, looked.config)
+        yield from check_outages(outages, clicks.sample.topic)
 
 
 def _is_feature(field: Field, plan: Plan, looked: _Looked) -> bool:
@@ -274,12 +277,14 @@ def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal
     pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
     both = zip((impressions, clicks), clocks, strict=True)
     right = clocks if clock_gap_ms(pairs, clocks) is None else (OF_RECORDS, OF_RECORDS)
-    proposal.add_join(delays_ms(pairs, right), max(disorder_ms(side, clock) for side, clock in both))
+    delays = delays_ms(pairs, right)
+    proposal.add_join(delays, max(disorder_ms(side, clock) for side, clock in both))
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
     features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
     judged = with_clicks_read(impressions, pairs, right[0])
     found = leaks(judged, pairs, {specs[0].id, right[0].path})
-    hours = hours_of(judged, pairs, right[0])
+    outages = outages_of((impressions, clicks), pairs, right, delays, configured(proposal.overrides()))
+    hours = None if outages.found else hours_of(judged, pairs, right[0])  # an outage is no habit
     proposal.add_features(features, {str(time.path) for time in times[0]}, found, hours)
     return proposal
