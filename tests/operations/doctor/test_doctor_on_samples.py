@@ -32,6 +32,7 @@ from stream_learner.operations.doctor.times import time_fields, unit_of
 from stream_learner.roles.common.event_decoders import EventForms
 from tests.operations.doctor.site import (
     EPOCH_MS,
+    WEEK_MS,
     Happened,
     Site,
     click,
@@ -550,6 +551,31 @@ def test_clicks_that_begin_later_than_impressions(settings: tuple[str, ...], del
     report = report_of(Site().with_settings(*settings), clicks=late)
     assert names(report) == [("stops", "clicks_begin_late")] * is_found
     assert [one.change[:14] for one in report.findings] == ["join.start: 20"] * is_found
+
+
+@pytest.mark.parametrize(
+    ("early", "others", "is_found"), [(2, 1_000, False), (8, 600, False), (15, 600, False), (150, 600, True)]
+)
+def test_a_few_impressions_long_before_the_first_click(early: int, others: int, is_found: bool) -> None:
+    """Their share of the impressions counts, and not how long they were alone."""
+    draw = random.Random(early)
+    times = [EPOCH_MS - 12 * 3_600_000 + n * 60_000 for n in range(early)]
+    times += [EPOCH_MS + n * 1_000 for n in range(others)]
+    events = [Happened(n, time_ms, f"i{n}", "u") for n, time_ms in enumerate(times)]
+    clicks = [one._replace(time_ms=one.time_ms + 900) for one in events[early:] if draw.random() < 0.3]
+    made = [
+        TopicSample(
+            name,
+            1,
+            ({0: [Record(0, n, e.time_ms, None, json.dumps(write(e)).encode()) for n, e in enumerate(of)]},),
+            True,
+            len(of),
+            Retention(WEEK_MS, None),
+        )
+        for name, of, write in (("impressions", events, impression), ("clicks", clicks, click))
+    ]
+    report = report_of(Site(), lambda _: made[0], lambda _: made[1])
+    assert ("clicks_begin_late" in report.in_the_way) == is_found
 
 
 def test_a_topic_that_begins_late_is_known_by_its_first_records() -> None:
