@@ -28,7 +28,7 @@ from stream_learner.operations.doctor.events import Event, Side, check_forms, ch
 from stream_learner.operations.doctor.fields import Field, check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
 from stream_learner.operations.doctor.hours import hours_of
-from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_matches
+from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_listed, check_matches
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
 from stream_learner.operations.doctor.leaks import leaks
 from stream_learner.operations.doctor.outages import check_outages, outages_of
@@ -172,8 +172,12 @@ def _look(config: Config, sides: tuple[Side, Side]) -> _Looked:
     (impressions, clicks), specs, most_bad = sides, config.event_specs(), config.join.max_bad_share
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
     clocks, times = (timed[0][0], timed[1][0]), (time_fields(impressions), time_fields(clicks))
-    best = best_pair(impressions, clicks, (time.path for found in times for time in found))
+    not_ids = [time.path for found in times for time in found]
+    best = best_pair(impressions, clicks, not_ids)
     ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
+    listed = None if best else best_pair(impressions, clicks, not_ids, in_lists=True)
+    if listed is not None:
+        ids, of_ids, best = listed, [*check_listed(sides, listed)], listed
     pairs = ids.pairs(impressions.events, clicks.events)
     return _Looked(
         config,
