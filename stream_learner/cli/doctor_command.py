@@ -127,9 +127,9 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
         forms = ", ".join(f"{count:,} {form}" for form, count in topic["forms"].items()) or "none"
         held = f"{count_of(topic['partitions'], 'partition')}, {count_of(topic['held'], 'record')}"
         typer.echo(f"{topic['topic']}: {held}, of which were read: {forms}")
-        typer.echo(
-            f"  times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps\n  {topic['keys']}"
-        )
+        if topic["records"]:
+            times = f"times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps"
+            typer.echo(f"  {times}\n  {topic['keys']}")
     if report.crosses:
         typer.echo(crosses_in_words(report.crosses))
     if report.sizing is not None:
@@ -152,7 +152,7 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
         typer.echo("nothing found: the topics and the configuration fit")
     elif not report.in_the_way:
         typer.echo(f"{count_of(len(report.findings), 'finding')}, none in the way")
-    if written is not None:
+    if written is not None and not report.in_the_way:
         typer.echo(f"next: stream-learner topics ensure -c {written}, then stream-learner run -c {written}")
 
 

@@ -17,6 +17,7 @@ configured wrongly is told once, and keys and delays are judged by the ids that 
 | `allowed`   | may this identity do what joiner and learner need                                              |
 | `retention` | do the topics keep what a joiner needs                                                         |
 | `crosses`   | which pairs of fields say more than the sum of both                                            |
+| `outages`   | stretches without any click that no chance explains                                            |
 | `hours`     | whether clicks go by the hour of the day                                                       |
 | `traffic`   | how fast events come, and what an impression has                                                |
 | `sizing`    | what a model takes at that rate                                                                |

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from stream_learner.config import Config
 from stream_learner.core.gate.first_version import CHANCE, LITTLE, REPEATED
 from stream_learner.operations.doctor.events import Event, Side
@@ -75,8 +77,9 @@ def check_begin(
     if isinstance(config.join.start, int):
         first_ms = max(first_ms, config.join.start)
     usual_ms = min(config.join.window_ms, quantile([*delays], 0.99)) if len(delays) >= ENOUGH else config.join.window_ms
-    before = min(1.0, (begin_ms - usual_ms - first_ms) / max(last_ms - first_ms, 1))
-    if before <= LITTLE or before == 1.0 or begin_ms - first_ms > LONG_MS:
+    until_ms = begin_ms - usual_ms
+    before = _share_between(impressions, clocks[0], first_ms, until_ms)
+    if before <= LITTLE or until_ms >= last_ms or begin_ms - first_ms > LONG_MS:
         return
     if clicks.sample.held * math.log(1 - before) > math.log(CHANCE):
         return
@@ -86,6 +89,22 @@ def check_begin(
     seen += f": about {percent(before)} of {count_of(impressions.sample.held, 'impression')} were before them"
     means = "they would all be learned as not clicked"
     yield Finding("stops", "clicks_begin_late", seen, means, f"join.start: {moment(begin_ms).replace(' ', 'T')}Z")
+
+
+def _share_between(side: Side, clock: Clock, begin_ms: int, end_ms: float) -> float:
+    """The share of the events from `begin_ms` until `end_ms`, of those since `begin_ms`: by offsets, between events
+    that were read by their times.
+    """
+    between = since = 0.0
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for event in (*side.firsts, *side.events):
+        if (time := clock.of(event)) is not None:
+            by_partition.setdefault(event.record.partition, []).append((event.record.offset, time))
+    for of in by_partition.values():
+        offsets, times = (np.array(column, float) for column in zip(*sorted(of), strict=True))
+        begin, end = np.interp([begin_ms, end_ms], np.maximum.accumulate(times), offsets)
+        between, since = between + max(end - begin, 0.0), since + max(offsets[-1] - begin, 1.0)
+    return between / max(since, 1.0)
 
 
 def _begin_ms(side: Side, clock: Clock) -> int:

@@ -103,7 +103,7 @@ def check_some_clocks(
     for topic, clock, of_wrong, of_right in zip(topics, clocks, *of_sides, strict=True):
         low, median, high = (quantile(sorted(of_wrong), q) for q in (0.05, 0.5, 0.95))
         lag_ms = median - quantile(sorted(of_right), 0.5)
-        if abs(lag_ms) < 10 * (high - low):
+        if abs(lag_ms) < max(10 * (high - low), SECOND_MS):
             continue
         seen = f"by their times {percent(share)} of {count_of(known, 'click')} are not within join.window of their "
         seen += f"impressions, by their records they are; there the `{clock.path or 'timestamp'}` of {topic} lies "

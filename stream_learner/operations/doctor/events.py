@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -62,7 +62,8 @@ SOME = 2_000
 @dataclass(frozen=True)
 class Event:
     """fields: the first value of each path, names joined as in the configuration; no objects and lists. more: the
-    further values of paths that have several, as elements of lists do.
+    further values of paths that have several, as elements of lists do. lists: paths whose values are elements of a list
+    of values, not of objects: no role reads these.
     """
 
     record: Record
@@ -70,6 +71,7 @@ class Event:
     """The JSON that its value stands for."""
     fields: Mapping[str, Any]
     more: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    lists: Set[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,11 @@ def side_of(name: Name, sample: TopicSample, as_json: AsJson = bytes) -> Side:
     return Side(name, sample, of_sample, blocks, examples, firsts)
 
 
-def _parsed(value: bytes | None) -> tuple[str, tuple[dict[str, Any], dict[str, list[Any]]] | None]:
+def _parsed(value: bytes | None) -> tuple[str, tuple[dict[str, Any], dict[str, list[Any]], set[str]] | None]:
     """The form of a value, and the fields of an object as in `Event`.
 
     >>> _parsed(b'{"a": {"b": [1, 2]}}'), _parsed(b"\\0\\0\\0\\0\\7\\2a")[0], _parsed(b"[1]")[0], _parsed(b"a=1")[0]
-    (('events', ({'a.b': 1}, {'a.b': [2]})), 'behind a schema registry', 'other JSON', 'text')
+    (('events', ({'a.b': 1}, {'a.b': [2]}, {'a.b'})), 'behind a schema registry', 'other JSON', 'text')
     """
     if value is None:
         return NULL, None
@@ -142,14 +144,16 @@ def _parsed(value: bytes | None) -> tuple[str, tuple[dict[str, Any], dict[str, l
         return NO_OBJECT, None
     fields: dict[str, Any] = {}
     more: dict[str, list[Any]] = {}
+    lists: set[str] = set()
     for name, inner in walk(found, lambda name: True):
         if isinstance(inner, (dict, list)):
+            lists |= {name} if isinstance(inner, list) else set()
             continue
         if name in fields:
             more.setdefault(name, []).append(inner)
         else:
             fields[name] = inner
-    return OBJECT, (fields, more)
+    return OBJECT, (fields, more, lists & fields.keys())
 
 
 def _other_form(value: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from stream_learner.core.events.decoders import EventSpec
@@ -50,13 +50,19 @@ def id_text(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
 
 
-def best_pair(impressions: Side, clicks: Side, not_ids: Iterable[str | None]) -> IdPaths | None:
+def best_pair(
+    impressions: Side, clicks: Side, not_ids: Iterable[str | None], *, in_lists: bool = False
+) -> IdPaths | None:
     """The pair of fields that fits best: one that tells impressions apart, and that most clicks share.
 
-    not_ids: paths of times. Users tell impressions apart, too, where there are many: of fields that few clicks share,
+    not_ids: paths of times. in_lists: whether lists of values count, which the joiner does not read as ids.
+
+    Users tell impressions apart, too, where there are many: of fields that few clicks share,
     only one without repeats may be an id. None if no pair shares `ENOUGH` values, or as many as there are clicks.
     """
-    of_impressions, of_clicks = (_texts_by_path(side, {*not_ids}) for side in (impressions, clicks))
+    once = {event.text: event for event in impressions.events}.values()  # some are sent twice
+    left_out = {*not_ids}
+    of_impressions, of_clicks = (_texts_by_path([*of], left_out, in_lists) for of in (once, clicks.events))
     unique = {path: set(texts) for path, texts in of_impressions.items() if len(set(texts)) >= UNIQUE * len(texts)}
     found = [
         IdPaths(path, other, shared)
@@ -70,10 +76,10 @@ def best_pair(impressions: Side, clicks: Side, not_ids: Iterable[str | None]) ->
     return max(near, key=lambda pair: (len(unique[pair.impressions]), _same_name(pair), pair.shared), default=None)
 
 
-def _texts_by_path(side: Side, not_ids: set[str | None]) -> dict[str, list[str]]:
+def _texts_by_path(events: Sequence[Event], not_ids: set[str | None], in_lists: bool) -> dict[str, list[str]]:
     """The values of the fields that may be ids, which at least half of the events have."""
-    events, least = side.events, len(side.events) / 2
-    paths = (path for path in paths_of(events) if path not in not_ids and can_be_named(path))
+    least, lists = len(events) / 2, set() if in_lists else {path for event in events for path in event.lists}
+    paths = (path for path in paths_of(events) if path not in not_ids | lists and can_be_named(path))
     texts = {path: [text for value in values_of(events, path) if (text := id_text(value))] for path in paths}
     return {path: found for path, found in texts.items() if len(found) >= max(least, 1)}
 
@@ -94,6 +100,11 @@ def check_ids(
     right = (best.impressions, best.clicks) if best else ("the field of the id", "the field of the id")
     wrong = [_check_path(*side, field, max_bad_share) for side, field in zip(sides, right, strict=True)]
     found = [finding for finding in wrong if finding is not None]
+    if found and best is None:
+        nothing = (
+            "no field of the clicks shares its values with an id of the impressions, as if they were of another site"
+        )
+        return configured, [replace(one, seen=f"{nothing}; {one.seen}") for one in found]
     if found:
         return best or configured, found
     shared = len(configured.pairs(impressions.events, clicks.events))
@@ -104,6 +115,18 @@ def check_ids(
         means = "clicks whose id is of something else find no impression, and every example is a negative"
         return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]
     return configured, [] if shared else [*_check_forms(*(values_of(side.events, path) for side, path in sides))]
+
+
+def check_listed(sides: tuple[Side, Side], ids: IdPaths) -> Iterable[Finding]:
+    """Ids that are elements of a list of values. ids: as of `best_pair`."""
+    for side, path in zip(sides, (ids.impressions, ids.clicks), strict=True):
+        listed = [event for event in side.events if path in event.lists]
+        if listed:
+            seen = f"the ids of {count_of(len(listed), 'event')} of {side.sample.topic} are in `{path}`, a list of "
+            seen += f"values, such as [{shown(listed[-1].fields[path])}]"
+            means = "a list of values is not read as an id: its events are dead letters"
+            change = "the producer: the id as a field of its own, or in a list of objects ([{id: …}])"
+            yield Finding("stops", f"{side.name}_id_in_list", seen, means, change)
 
 
 def _check_path(side: Side, path: str, right: str, max_bad_share: float) -> Finding | None:

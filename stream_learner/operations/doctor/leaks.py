@@ -100,7 +100,9 @@ def _ranged(found: Sequence[Sequence[Any]]) -> list[list[str]]:
     if len(counts) > RANGES and numbers:
         edges = sorted({quantile(numbers, n / RANGES) for n in range(1, RANGES)})
     common = {value for value, n in counts.items() if n * RANGES >= total}
-    return [[_text(value, [] if value in common else edges) for value in of_event] for of_event in found]
+    kinds = {(type(value), value) for value in chain(*found)}  # True is 1, and another text
+    texts = {kind: _text(kind[1], [] if kind[1] in common else edges) for kind in kinds}
+    return [[texts[type(value), value] for value in of_event] for of_event in found]
 
 
 def _is_number(value: Any) -> bool:

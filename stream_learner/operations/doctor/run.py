@@ -28,9 +28,10 @@ from stream_learner.operations.doctor.events import Event, Side, check_forms, ch
 from stream_learner.operations.doctor.fields import Field, check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
 from stream_learner.operations.doctor.hours import hours_of
-from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_matches
+from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_listed, check_matches
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
 from stream_learner.operations.doctor.leaks import leaks
+from stream_learner.operations.doctor.outages import check_outages, outages_of
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
@@ -171,8 +172,12 @@ def _look(config: Config, sides: tuple[Side, Side]) -> _Looked:
     (impressions, clicks), specs, most_bad = sides, config.event_specs(), config.join.max_bad_share
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
     clocks, times = (timed[0][0], timed[1][0]), (time_fields(impressions), time_fields(clicks))
-    best = best_pair(impressions, clicks, (time.path for found in times for time in found))
+    not_ids = [time.path for found in times for time in found]
+    best = best_pair(impressions, clicks, not_ids)
     ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
+    listed = None if best else best_pair(impressions, clicks, not_ids, in_lists=True)
+    if listed is not None:
+        ids, of_ids, best = listed, [*check_listed(sides, listed)], listed
     pairs = ids.pairs(impressions.events, clicks.events)
     return _Looked(
         config,
@@ -213,6 +218,8 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
     yield from check_share(looked.judged, pairs, clicks.sample.topic)
     if not (of_times | {finding.name for finding in of_clocks}) & {"clocks_differ", *_OF_TIMES}:
         yield from check_begin(*looked.sides, clocks, looked.delays, looked.config)
+        outages = outages_of(looked.sides, pairs, clocks, looked.delays, looked.config)
+        yield from check_outages(outages, clicks.sample.topic)
 
 
 def _is_feature(field: Field, plan: Plan, looked: _Looked) -> bool:
@@ -274,12 +281,14 @@ def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal
     pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
     both = zip((impressions, clicks), clocks, strict=True)
     right = clocks if clock_gap_ms(pairs, clocks) is None else (OF_RECORDS, OF_RECORDS)
-    proposal.add_join(delays_ms(pairs, right), max(disorder_ms(side, clock) for side, clock in both))
+    delays = delays_ms(pairs, right)
+    proposal.add_join(delays, max(disorder_ms(side, clock) for side, clock in both))
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
     features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
     judged = with_clicks_read(impressions, pairs, right[0])
     found = leaks(judged, pairs, {specs[0].id, right[0].path})
-    hours = hours_of(judged, pairs, right[0])
+    outages = outages_of((impressions, clicks), pairs, right, delays, configured(proposal.overrides()))
+    hours = None if outages.found else hours_of(judged, pairs, right[0])  # an outage is no habit
     proposal.add_features(features, {str(time.path) for time in times[0]}, found, hours)
     return proposal

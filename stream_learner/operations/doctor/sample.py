@@ -58,7 +58,7 @@ class TopicSample:
     blocks: the newest records and, if there is one, an older block; each by partition, in the order of offsets. whole:
     whether the newest block holds all records that there ever were. held: how many offsets the topic has. retention:
     None if it may not be asked for. firsts: the first records of each partition, where the sample is not whole.
-    deleted: whether older ones are deleted.
+    deleted: whether older ones are deleted. cut_short: whether a limit was reached before the newest records.
     """
 
     topic: str
@@ -69,6 +69,7 @@ class TopicSample:
     retention: Retention | None
     firsts: Mapping[int, list[Record]] = field(default_factory=dict)
     deleted: bool = False
+    cut_short: bool = False
 
 
 def read_samples(
@@ -115,7 +116,8 @@ class _Reading:
         begins = {place[1]: (earliest[place], min(earliest[place] + FIRSTS, ends[place])) for place in places}
         firsts, deleted = {} if whole else self._read(info.name, begins), any(earliest.values())
         retention = self._retention(info.name)
-        return TopicSample(info.name, info.partitions, tuple(blocks), whole, held, retention, firsts, deleted)
+        shape = info.name, info.partitions, tuple(blocks), whole, held, retention
+        return TopicSample(*shape, firsts, deleted, self._cut_short)
 
     def _older(
         self, places: list[TopicAndPartition], newest: Mapping[int, Range], around_ms: int, each: int

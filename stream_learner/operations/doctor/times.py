@@ -20,6 +20,8 @@ UNITS = ("ms", "s", "us", "iso")
 YEAR_MS = 366 * DAY_MS
 FROM_MS, UNTIL_MS = 1_104_537_600_000, 4_102_444_800_000
 """The years 2005 to 2100: what lies outside is no time of an event."""
+LOOKED_AT = 100
+"""About so many values tell that a field holds no times."""
 ENDINGS = ("time", "ts", "timestamp", "at", "date")
 
 
@@ -94,6 +96,9 @@ def unit_of(values: Sequence[Any]) -> str | None:
     >>> unit_of([1_793_000_000] * 9), unit_of([1_793_000_000, 1_793_000_000_000]), unit_of([7])
     ('s', 'auto', None)
     """
+    some = values[:: len(values) // LOOKED_AT + 1]
+    if units_of(some).total() < len(some) / 2:
+        return None
     units = units_of(values)
     if not values or units.total() < 0.95 * len(values):
         return None

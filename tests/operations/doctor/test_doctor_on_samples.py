@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import stream_learner.operations.doctor as package
 from stream_learner.adapters.kafka import Retention
+from stream_learner.cli.doctor_command import _print
 from stream_learner.config import load_config
 from stream_learner.config.rules import doubtful
 from stream_learner.config.values import DAY_MS, MINUTE_MS
@@ -32,6 +33,7 @@ from stream_learner.operations.doctor.times import time_fields, unit_of
 from stream_learner.roles.common.event_decoders import EventForms
 from tests.operations.doctor.site import (
     EPOCH_MS,
+    WEEK_MS,
     Happened,
     Site,
     click,
@@ -552,6 +554,31 @@ def test_clicks_that_begin_later_than_impressions(settings: tuple[str, ...], del
     assert [one.change[:14] for one in report.findings] == ["join.start: 20"] * is_found
 
 
+@pytest.mark.parametrize(
+    ("early", "others", "is_found"), [(2, 1_000, False), (8, 600, False), (15, 600, False), (150, 600, True)]
+)
+def test_a_few_impressions_long_before_the_first_click(early: int, others: int, is_found: bool) -> None:
+    """Their share of the impressions counts, and not how long they were alone."""
+    draw = random.Random(early)
+    times = [EPOCH_MS - 12 * 3_600_000 + n * 60_000 for n in range(early)]
+    times += [EPOCH_MS + n * 1_000 for n in range(others)]
+    events = [Happened(n, time_ms, f"i{n}", "u") for n, time_ms in enumerate(times)]
+    clicks = [one._replace(time_ms=one.time_ms + 900) for one in events[early:] if draw.random() < 0.3]
+    made = [
+        TopicSample(
+            name,
+            1,
+            ({0: [Record(0, n, e.time_ms, None, json.dumps(write(e)).encode()) for n, e in enumerate(of)]},),
+            True,
+            len(of),
+            Retention(WEEK_MS, None),
+        )
+        for name, of, write in (("impressions", events, impression), ("clicks", clicks, click))
+    ]
+    report = report_of(Site(), lambda _: made[0], lambda _: made[1])
+    assert ("clicks_begin_late" in report.in_the_way) == is_found
+
+
 def test_a_topic_that_begins_late_is_known_by_its_first_records() -> None:
     """Where the sample has the newest ones only."""
     first, second = samples(Site())
@@ -614,6 +641,58 @@ def test_the_clock_of_one_producer_in_three() -> None:
     assert "60 min further before" in one.seen and "not join.window" in one.change
     short = Site().with_settings('join.window="4s"', 'join.skew="1s"')
     assert ("stops", "window") in names(report_of(short))
+
+
+def test_the_clock_of_one_producer_of_clicks() -> None:
+    """The topic of the clicks is named, where that of the impressions has times that lie always as far."""
+    behind = Site().with_clicks(
+        write=lambda one: {**click(one), "at": (one.time_ms - (3_600_000 if one.number % 5 == 0 else 0)) / 1000}
+    )
+    (one,) = report_of(behind).findings
+    assert one.name == "clocks_differ" and "a producer of clicks;" in one.change
+    assert "`at` of clicks lies 60 min further before" in one.seen
+
+
+@pytest.mark.parametrize("ids", [("imps", "imps"), ("imp.id", "imps")])
+def test_ids_in_a_list_of_values(ids: tuple[str, str]) -> None:
+    """They are not read as ids: that is said, no such path is proposed, and one in a list of objects is."""
+    paths = f'input.impressions.id="{ids[0]}"', f'input.clicks.id="{ids[1]}"'
+    listed = Site().with_clicks(write=lambda one: {"imps": [one.id, "zz"], "at": one.time_ms / 1000})
+    (one,) = report_of(listed.with_settings(*paths)).findings
+    assert (one.severity, one.name) == ("stops", "clicks_id_in_list") and "`imps`" in one.seen
+    assert "input.clicks.id" not in proposed(listed)[0]
+    objects = Site().with_clicks(write=lambda one: {"imps": [{"id": one.id}], "at": one.time_ms / 1000})
+    assert proposed(objects)[0]["input.clicks.id"] == "imps.id"
+    assert report_of(objects.with_settings('input.clicks.id="imps.id"')).findings == []
+
+
+def test_ids_of_impressions_that_are_sent_twice_are_found() -> None:
+    """The pair of ids is that of the events, and only the repeats are told."""
+
+    def twice(sample: TopicSample) -> TopicSample:
+        return replace(sample, blocks=tuple({p: [*of, *of] for p, of in block.items()} for block in sample.blocks))
+
+    first, second = samples(Site())
+    settings, _ = proposed(Site(), (twice(first), second))
+    assert (settings["input.impressions.id"], settings["input.clicks.id"]) == ("imp.id", "ref.impression_id")
+    assert names(report_of(Site(), impressions=twice)) == [("stops", "id_not_unique")]
+
+
+def test_clicks_of_another_site() -> None:
+    """That nothing is shared is said before what field is configured."""
+    other = Site().with_clicks(write=lambda one: {"ref": f"x{one.id}", "at": one.time_ms / 1000})
+    told = [one for one in report_of(other).findings if one.name == "clicks_id"]
+    assert [one.seen[:64] for one in told] == ["no field of the clicks shares its values with an id of the impre"]
+
+
+def test_what_is_printed_of_an_empty_topic_and_of_one_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """No times of no record, and no next step over what stands in the way."""
+    empty = report_of(Site(), lambda one: replace(one, blocks=({0: []},), held=0))
+    _print(empty, Path("m.yaml"), fields=False)
+    printed = capsys.readouterr().out
+    assert "times none" not in printed and ", 0 ms" not in printed and "next: " in printed
+    _print(report_of(Site().with_settings('input.clicks.id="event"')), Path("m.yaml"), fields=False)
+    assert "next: " not in capsys.readouterr().out
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 5))
