@@ -253,6 +253,10 @@ MISTAKES: dict[str, tuple[Site, str]] = {
         SITE.with_clicks(times=lambda one: int(one.number > IMPRESSIONS // 2)),
         "clicks_begin_late | join.start: 20 | were before them",
     ),
+    "ids in a list of values": (
+        clicked(ref=lambda one: {"impression_id": [one.id]}),
+        "clicks_id_in_list | the id as a field of its own | are in `ref.impression_id`, a list of values",
+    ),
     "clicks that are views": (
         SITE.with_impressions(times=lambda one: int(one.number in CLICKED)),
         "mostly_clicked | input.clicks.topic | views or the impressions themselves",
