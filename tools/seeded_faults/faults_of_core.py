@@ -155,7 +155,7 @@ FAULTS = (
         area="join: outcomes",
         harm="A positive whose click came late is lost and counted nowhere, where another click came in time.",
         file="stream_learner/core/join/click_memory.py",
-        old="if apart <= span_ms and (not counts_late or apart == 0 or code_of(word) == MATCHED):\n",
+        old="if apart <= span_ms and (not by_counted or apart == 0 or code_of(word) == MATCHED):\n",
         new="if apart <= span_ms:\n",
         tests=("tests/core/join/test_join.py", "tests/core/join/test_join_*.py"),
     ),

@@ -229,16 +229,16 @@ def set_code(click: int, word: int, code: int) -> None:
 
 
 @kernel
-def _is_repeated(clicks: ClickPlace, newest: int, time: int, span_ms: int, counts_late: bool) -> bool:
+def _is_repeated(clicks: ClickPlace, newest: int, time: int, span_ms: int, by_counted: bool) -> bool:
     """Whether a click of the chain that begins with `newest` has a time within `span_ms` of `time`.
 
-    counts_late: only one that is matched, or has the same time: no other vouches that a late click was seen in time.
+    by_counted: only one that is matched, or has the same time: no other vouches that a late click was seen in time.
     """
     number = newest
     while number != NONE:
         click = click_address(clicks, number)
         word, apart = load_i64(click + WORD), abs(load_i64(click + TIME) - time)
-        if apart <= span_ms and (not counts_late or apart == 0 or code_of(word) == MATCHED):
+        if apart <= span_ms and (not by_counted or apart == 0 or code_of(word) == MATCHED):
             return True
         number = click_before(clicks, number, word)
     return False
@@ -259,14 +259,14 @@ def take_clicks(
     span_ms: int,
     late_before_ms: int,
     ahead_after_ms: int,
-    counts_late: bool,
+    late_by_counted: bool,
 ) -> int:
     """Remember the clicks from index `start` to before `stop` as numbers `number`, `number + 1`, ... .
 
     Their codes are `codes` if that is not empty. Else a click is a duplicate if an earlier one of its id that is not
     forgotten has a time within `span_ms` (window + skew) of its own, and late if its time is before `late_before_ms`,
-    and ahead if it is after `ahead_after_ms`. counts_late: one before `late_before_ms` is a duplicate only of one that
-    is matched or has its time.
+    and ahead if it is after `ahead_after_ms`. late_by_counted: one before `late_before_ms` is a duplicate only of one
+    that is matched or has its time.
     Returns the index at which it stopped: `stop`, or that of a click for whose id the table must grow first.
     """
     clicks = ClickPlace(*place)
@@ -286,7 +286,7 @@ def take_clicks(
                 code, ahead = np.int64(codes[i]) & (AHEAD - 1), codes[i] >= AHEAD
             else:
                 code = LATE if times[i] < late_before_ms else UNMATCHED
-                if newest != NONE and _is_repeated(clicks, newest, times[i], span_ms, counts_late and code == LATE):
+                if newest != NONE and _is_repeated(clicks, newest, times[i], span_ms, late_by_counted and code == LATE):
                     code = DUPLICATE
         click = click_address(clicks, number)
         store_i64(click, offsets[i])

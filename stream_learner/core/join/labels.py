@@ -48,8 +48,8 @@ class LabelRule(NamedTuple):
     example from `open_from_ms` on is early.
 
     With `dedupe` a click counts for one impression only; with `one_click`, too, an impression has one click, and what
-    else came for it are duplicates. Of the examples with label 0 the share `keep_negatives` is
-    kept; `keep_below` is ceil(keep_negatives * 2^64), and not used where all are kept.
+    else came for it are duplicates. Of the examples with label 0 the share `keep_negatives` is kept; `keep_below` is
+    ceil(keep_negatives * 2^64), and not used where all are kept.
     """
 
     late_before_ms: int

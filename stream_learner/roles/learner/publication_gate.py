@@ -83,7 +83,7 @@ class ModelPublicationGate:
         self._gate = PublicationGate(tick_ms=tick_ms)
         self._first, self._look = first, look
         self._again_at_s = self._tell_at_s = float("-inf")
-        self._said, self._said_wrong, self._said_first = "", False, False
+        self._said: Held | Unearned | None = None
         self._since_tick, self._lacks = -1, False
         self._judged: tuple[int, Sums, Predictions] | None = None
         self._predicted: tuple[int, list[ExampleRecord], Predictions] | None = None
@@ -185,18 +185,19 @@ class ModelPublicationGate:
 
     def _say(self, tick: int, found: Held | Unearned | None) -> None:
         """Log that it is out of bounds, or no longer."""
-        is_wrong = found is not None and not (isinstance(found, Unearned) and not found.is_wrong)
+        before, self._said = self._said, found
+        is_wrong = _is_wrong(found)
         self._metrics.set(names.LEARNER_PUBLICATION_HELD, float(is_wrong))
-        if found is not None and not self._said:
+        if found is not None and before is None:
             self._since_tick = self._gate.since_tick if isinstance(found, Held) else tick
-        if found is not None and is_wrong and not self._said_wrong:
+        if found is not None and is_wrong and not _is_wrong(before):
             event = "publication_held" if self._policy == HOLD else "publication_out_of_bounds"
             action = ACTION if isinstance(found, Held) else FIRST_ACTION
             self._log.error(event, tick=tick, reason=found.message, **found.figures(), action=action)
-        elif found is not None and not is_wrong and not self._said:
+        elif found is not None and before is None:
             self._log.info("first_version_waits", tick=tick, reason=found.message)
-        elif self._said and found is None:
-            event = "first_version_earned" if self._said_first else "publication_within_bounds"
+        elif found is None and before is not None:
+            event = "first_version_earned" if isinstance(before, Unearned) else "publication_within_bounds"
             self._log.info(event, tick=tick, since_tick=self._since_tick)
         self.trouble = self.waits = ""
         if found is None or self._policy != HOLD:
@@ -204,11 +205,14 @@ class ModelPublicationGate:
         else:
             trouble = f"publication held since tick {self._since_tick}: {found.message}"
             self.trouble, self.waits = (trouble, "") if is_wrong else ("", f"the first version waits: {found.message}")
-            if self.holding is None or found.bound != self._said or self._clock_s() >= self._tell_at_s:
+            if (
+                self.holding is None
+                or before is None
+                or found.bound != before.bound
+                or self._clock_s() >= self._tell_at_s
+            ):
                 self.holding = HeldPublication(self._since_tick, found.bound, found.message)
                 self._tell_at_s = self._clock_s() + TOLD_EVERY_S
-        self._said, self._said_wrong = "" if found is None else found.bound, is_wrong
-        self._said_first = isinstance(found, Unearned)
 
     def _is_accepted(self, version: int) -> bool:
         accepted = self._control().accepted.get(self._model)
@@ -239,3 +243,8 @@ class ModelPublicationGate:
             self._gate = PublicationGate(tick_ms=self._tick_ms)
             self._log.warning("publication_gate_begins_anew", reason=str(error))
         self._say(self._gate.since_tick, self._gate.held)
+
+
+def _is_wrong(found: Held | Unearned | None) -> bool:
+    """Whether it is no mere lack of examples."""
+    return isinstance(found, Held) or (found is not None and found.is_wrong)

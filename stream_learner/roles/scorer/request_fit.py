@@ -180,8 +180,11 @@ class RequestFit:
         event, weighty = found
         self._tell_times(plan.features or FeatureSpec())
         leaves = _leaves(event)
-        unknown = [name for name in weighty if self._looks[name] >= LEAST_LOOKS and name not in self._known]
-        unknown = [name for name in unknown if name in leaves]  # the feature of one that is missing is no field
+        unknown = [
+            name  # the feature of a field that is missing is no field
+            for name in weighty
+            if name in leaves and self._looks[name] >= LEAST_LOOKS and name not in self._known
+        ]
         self._metrics.inc(names.SCORER_FIELDS, len(weighty))
         self._metrics.inc(names.SCORER_FIELDS_UNKNOWN, len(unknown))
         if any(weighty.values()):

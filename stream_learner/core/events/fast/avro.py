@@ -30,7 +30,13 @@ from __future__ import annotations
 import numpy as np
 
 from stream_learner.core.events.fast.layout import FAIL
-from stream_learner.core.events.fast.number_text import write_float, write_float32, write_integer
+from stream_learner.core.events.fast.number_text import (
+    write_byte,
+    write_digits,
+    write_float,
+    write_float32,
+    write_integer,
+)
 from stream_learner.core.events.fast.numbers import nearest_float
 from stream_learner.core.events.fast.strings import QUOTE, character_bytes
 from stream_learner.core.events.reference import MAX_TIME_MS
@@ -129,16 +135,10 @@ def _copy(text: int, length: int, out: int) -> int:
     return behind
 
 
-@inlined
-def _write_byte(byte: int, out: int) -> int:
-    store_byte(out, byte)
-    return out + 1
-
-
 @kernel
 def _write_string(at: int, stop: int, out: int) -> int:
     """Write UTF-8 in quotes, with escapes: at most six times its bytes, and 2. FAIL if it is invalid."""
-    out = _write_byte(QUOTE, out)
+    out = write_byte(QUOTE, out)
     while at < stop:
         plain = min(trailing_zeros(special_bytes(at)), 16, stop - at)
         store_u64(out, load_u64(at))
@@ -160,12 +160,12 @@ def _write_string(at: int, stop: int, out: int) -> int:
             out += length
             at += length
             byte = load_byte(at) if at < stop else 0
-    return _write_byte(QUOTE, out)
+    return write_byte(QUOTE, out)
 
 
 @kernel
 def _write_base64(at: int, stop: int, out: int) -> int:
-    out = _write_byte(QUOTE, out)
+    out = write_byte(QUOTE, out)
     while at < stop:
         left = stop - at
         bits = load_byte(at) << 16
@@ -179,28 +179,19 @@ def _write_base64(at: int, stop: int, out: int) -> int:
         store_byte(out + 3, _BASE64[bits & 63] if left > 2 else _EQUALS)
         at += 3
         out += 4
-    return _write_byte(QUOTE, out)
+    return write_byte(QUOTE, out)
 
 
 @kernel
 def _write_uuid(at: int, out: int) -> int:
-    out = _write_byte(QUOTE, out)
+    out = write_byte(QUOTE, out)
     for i in range(16):
         if i == 4 or i == 6 or i == 8 or i == 10:
-            out = _write_byte(_MINUS, out)
+            out = write_byte(_MINUS, out)
         byte = load_byte(at + i)
         store_byte(out, _HEX[byte >> 4])
-        out = _write_byte(_HEX[byte & 15], out + 1)
-    return _write_byte(QUOTE, out)
-
-
-@inlined
-def _write_padded(number: int, digits: int, out: int) -> int:
-    """The last digits of a number."""
-    for i in range(digits):
-        store_byte(out + digits - 1 - i, 0x30 + number % 10)
-        number //= 10
-    return out + digits
+        out = write_byte(_HEX[byte & 15], out + 1)
+    return write_byte(QUOTE, out)
 
 
 @kernel
@@ -214,9 +205,9 @@ def _write_day(day: int, out: int) -> int:
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
     month = (5 * of_year + 2) // 153
-    out = _write_padded(year + era * 400 + (month >= 10), 4, out)
-    out = _write_padded(month + 3 if month < 10 else month - 9, 2, _write_byte(_MINUS, out))
-    return _write_padded(of_year - (153 * month + 2) // 5 + 1, 2, _write_byte(_MINUS, out))
+    out = write_digits(np.uint64(year + era * 400 + (month >= 10)), 4, out)
+    out = write_digits(np.uint64(month + 3 if month < 10 else month - 9), 2, write_byte(_MINUS, out))
+    return write_digits(np.uint64(of_year - (153 * month + 2) // 5 + 1), 2, write_byte(_MINUS, out))
 
 
 @kernel
@@ -224,12 +215,12 @@ def _write_iso(micros: int, out: int) -> int:
     """`datetime.isoformat` of microseconds since 1970 in UTC."""
     day = micros // _DAY_US
     rest = micros - day * _DAY_US
-    out = _write_byte(_T, _write_day(day, _write_byte(QUOTE, out)))
-    out = _write_byte(_COLON, _write_padded(rest // 3_600_000_000, 2, out))
-    out = _write_byte(_COLON, _write_padded(rest // 60_000_000 % 60, 2, out))
-    out = _write_padded(rest // 1_000_000 % 60, 2, out)
+    out = write_byte(_T, _write_day(day, write_byte(QUOTE, out)))
+    out = write_byte(_COLON, write_digits(np.uint64(rest // 3_600_000_000), 2, out))
+    out = write_byte(_COLON, write_digits(np.uint64(rest // 60_000_000 % 60), 2, out))
+    out = write_digits(np.uint64(rest // 1_000_000 % 60), 2, out)
     if rest % 1_000_000 != 0:
-        out = _write_padded(rest % 1_000_000, 6, _write_byte(0x2E, out))
+        out = write_digits(np.uint64(rest % 1_000_000), 6, write_byte(0x2E, out))
     store_u64(out, _UTC)
     return out + 7
 
@@ -279,21 +270,27 @@ def _write_decimal(at: int, stop: int, scale: int, out: int) -> int:
 
 
 @inlined
+def _take_string(at: int, end: int, out: int, limit: int) -> tuple[int, int]:
+    """Read a string, and write it: (addresses, or FAIL; NO_ROOM)."""
+    length, at = _read_long(at, end)
+    if at < 0 or not 0 <= length <= end - at:
+        return at, FAIL
+    if out + 6 * length > limit:
+        return at, NO_ROOM
+    at += length
+    return at, _write_string(at - length, at, out)
+
+
+@inlined
 def _begin_entry(step: int, at: int, end: int, out: int, limit: int) -> tuple[int, int]:
     """Begin an element that is not the first with a comma, one of a map with its key: (addresses, or FAIL; NO_ROOM)."""
     before = load_byte(out - 1)
     if before != 0x5B and before != 0x7B:
-        out = _write_byte(_COMMA, out)
+        out = write_byte(_COMMA, out)
     if load_i64(step + B) != 0:
-        length, at = _read_long(at, end)
-        if at < 0 or not 0 <= length <= end - at:
-            return at, FAIL
-        if out + 6 * length > limit:
-            return at, NO_ROOM
-        at += length
-        out = _write_string(at - length, at, out)
+        at, out = _take_string(at, end, out, limit)
         if out >= 0:
-            out = _write_byte(_COLON, out)
+            out = write_byte(_COLON, out)
     return at, out
 
 
@@ -323,13 +320,7 @@ def _write_record(context: int, program: int, at: int, end: int, out: int, limit
                     return NO_ROOM
                 out = _copy(program + load_i64(symbol), length, out)
         elif operation == STRING:
-            length, at = _read_long(at, end)
-            if at < 0 or not 0 <= length <= end - at:
-                return FAIL
-            if out + 6 * length > limit:
-                return NO_ROOM
-            at += length
-            out = _write_string(at - length, at, out)
+            at, out = _take_string(at, end, out, limit)
         elif operation == LONG:
             number, at = _read_long(at, end)
             out = write_integer(number, out)
@@ -383,7 +374,7 @@ def _write_record(context: int, program: int, at: int, end: int, out: int, limit
             number, at = _read_long(at, end)
             if not _FIRST_DAY <= number <= _LAST_DAY:
                 return FAIL
-            out = _write_byte(QUOTE, _write_day(number, _write_byte(QUOTE, out)))
+            out = write_byte(QUOTE, _write_day(number, write_byte(QUOTE, out)))
         elif operation == BYTES or operation == DECIMAL:
             length = a
             if length < 0:

@@ -81,7 +81,7 @@ def _count(number: np.uint64) -> int:
 
 
 @inlined
-def _write_digits(number: np.uint64, count: int, out: int) -> int:
+def write_digits(number: np.uint64, count: int, out: int) -> int:
     """The last `count` digits of a number. Returns the address after them."""
     at = out + count
     while at > out:
@@ -113,7 +113,7 @@ def write_integer(number: int, out: int) -> int:
         out += 1
         magnitude = _0 - magnitude
     if magnitude >= _TENS[8]:
-        return _write_digits(magnitude, _count(magnitude), out)
+        return write_digits(magnitude, _count(magnitude), out)
     digits = _eight_digits(magnitude)
     zeros = min(trailing_zeros(digits) >> 3, 7)
     store_u64(out, (digits | _ZEROS) >> np.uint64(8 * zeros))
@@ -128,8 +128,9 @@ def _write_zeros(count: int, out: int) -> int:
 
 
 @inlined
-def _write_point(out: int) -> int:
-    store_byte(out, _POINT)
+def write_byte(byte: int, out: int) -> int:
+    """Write a byte. Returns the address after it."""
+    store_byte(out, byte)
     return out + 1
 
 
@@ -142,17 +143,17 @@ def _write_decimal(digits: np.uint64, power: int, smallest: int, largest: int, o
     count = _count(digits)
     before = count + power
     if power >= 0 and before <= largest:
-        out = _write_zeros(power, _write_digits(digits, count, out))
-        return _write_zeros(1, _write_point(out))
+        out = _write_zeros(power, write_digits(digits, count, out))
+        return _write_zeros(1, write_byte(_POINT, out))
     if 0 < before <= largest:
-        out = _write_digits(digits // _TENS[-power], before, out)
-        return _write_digits(digits % _TENS[-power], -power, _write_point(out))
+        out = write_digits(digits // _TENS[-power], before, out)
+        return write_digits(digits % _TENS[-power], -power, write_byte(_POINT, out))
     if smallest < before <= 0:
-        out = _write_zeros(-before, _write_point(_write_zeros(1, out)))
-        return _write_digits(digits, count, out)
-    out = _write_digits(digits // _TENS[count - 1], 1, out)
+        out = _write_zeros(-before, write_byte(_POINT, _write_zeros(1, out)))
+        return write_digits(digits, count, out)
+    out = write_digits(digits // _TENS[count - 1], 1, out)
     if count > 1:
-        out = _write_digits(digits % _TENS[count - 1], count - 1, _write_point(out))
+        out = write_digits(digits % _TENS[count - 1], count - 1, write_byte(_POINT, out))
     store_byte(out, _EXPONENT)
     if before > 0:
         store_byte(out + 1, _PLUS)
@@ -168,7 +169,7 @@ def write_float(number: float, out: int) -> int:
         store_byte(out, _MINUS)
         out += 1
     if number == 0.0:
-        return _write_zeros(1, _write_point(_write_zeros(1, out)))
+        return _write_zeros(1, write_byte(_POINT, _write_zeros(1, out)))
     exponent, mantissa = bits >> 52 & 0x7FF, bits & _FRACTION
     at_edge = mantissa == 0 and exponent > 1
     if exponent > 0:
@@ -185,7 +186,7 @@ def write_float32(bits: int, out: int) -> int:
         out += 1
     exponent, mantissa = bits >> 23 & 0xFF, bits & 0x7FFFFF
     if exponent == 0 and mantissa == 0:
-        return _write_zeros(1, _write_point(_write_zeros(1, out)))
+        return _write_zeros(1, write_byte(_POINT, _write_zeros(1, out)))
     at_edge = mantissa == 0 and exponent > 1
     if exponent > 0:
         mantissa += 0x800000
