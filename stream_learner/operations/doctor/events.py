@@ -241,7 +241,7 @@ def check_usable(
     for reason, words in reasons.items():
         if reason not in told and len(words) > WORTH_A_WORD * len(events) and len(events) >= ENOUGH:
             share, name = len(words) / len(events), f"{side.name}_{reason.name.lower()}"
-            seen = f"{percent(share)} of {len(events):,} events of {side.sample.topic}: {words[-1]}"
+            seen = f"{percent(share)} of {count_of(len(events), 'event')} of {side.sample.topic}: {words[-1]}"
             change = "the setting of that name (docs/configuration.md), or the producer"
             yield Finding(severity_of(share, max_bad_share), name, seen, "they would be dead letters", change)
 

@@ -140,7 +140,8 @@ def _check_path(side: Side, path: str, right: str, max_bad_share: float) -> Find
         change = "the producer: write the id as text"
     else:
         there = ", ".join(f"`{name}`" for name, _ in paths_of(events).most_common(12))
-        seen = f"{len(values):,} of {len(events):,} events of {side.sample.topic} have a `{path}`; they have {there}"
+        seen = f"{len(values):,} of {count_of(len(events), 'event')} of {side.sample.topic} have a `{path}`"
+        seen += f"; they have {there}"
         change = f"{side.setting('id')}: {right}"
         if right == path:
             change = "the producer: an id in every event; or join.max_bad_share above "

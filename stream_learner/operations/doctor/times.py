@@ -15,6 +15,7 @@ from stream_learner.core.events.reasons import Refused
 from stream_learner.core.events.reference import read_time
 from stream_learner.operations.doctor.events import Event, Side, can_be_named, paths_of, severity_of, values_of
 from stream_learner.operations.doctor.findings import ENOUGH, WORTH_A_WORD, Finding, percent, quantile, shown
+from stream_learner.wording import count_of
 
 UNITS = ("ms", "s", "us", "iso")
 YEAR_MS = 366 * DAY_MS
@@ -183,7 +184,7 @@ def _other_field(side: Side, configured: Clock, other: Clock | None, there: int)
     if other is not None and other.path != configured.path:
         change = f"{setting}: {other.path}, with {setting}_unit: {other.unit}"
     if configured.path is not None:
-        seen = f"{there:,} of {len(side.events):,} events of {topic} have a `{configured.path}`"
+        seen = f"{there:,} of {count_of(len(side.events), 'event')} of {topic} have a `{configured.path}`"
         means = "an event without its time is a dead letter"
         missing = Finding("stops", f"{side.name}_time_missing", seen, means, change)
         return other or OF_RECORDS, [missing]
