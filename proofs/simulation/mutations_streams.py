@@ -9,7 +9,7 @@ from proofs.simulation.stream_bounds import SHORT
 from proofs.simulation.stream_process import StreamProcess
 from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.roles.joiner import stream_clock
-from stream_learner.roles.joiner.click_silence import SilenceWatch
+from stream_learner.roles.joiner.click_silence import Backlog, SilenceWatch
 from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import Ticks
 
@@ -73,6 +73,36 @@ def _coupled() -> Patches:
         right(self, *args, coupled=True)
 
     return [(Ticks, "__init__", begin)]
+
+
+def _ended() -> Patches:
+    right = StreamClock.stream_ms
+
+    def stream_ms(self: StreamClock, m: int, base: int, *, waits_since: int | None = None, **rest: Any) -> int | None:
+        found = right(self, m, base, waits_since=waits_since, **rest)
+        return right(self, m, base, **rest) if found is None else found
+
+    return [(StreamClock, "stream_ms", stream_ms)]
+
+
+def _first_in_time() -> Patches:
+    right = StreamClock._extra
+
+    def extra(self: StreamClock, base: int) -> int | None:
+        found = right(self, base)
+        return 0 if found is None and self.topics.clicks.count else found
+
+    return [(StreamClock, "_extra", extra)]
+
+
+def _partitions_alone() -> Patches:
+    right = SilenceWatch.end_backlog
+
+    def end_backlog(self: SilenceWatch, *args: int) -> None:
+        self._counted_all = True
+        right(self, *args)
+
+    return [(SilenceWatch, "end_backlog", end_backlog)]
 
 
 NOTICED_BY: dict[str, tuple[str, Any]] = {
@@ -147,6 +177,30 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
     "clicks that stop are not waited for": (
         "clicks dead after 2 min",
         lambda: [(SilenceWatch, "waits_since", lambda self, partition: None)],
+    ),
+    "a history tells nothing of clicks": (
+        "begins when clicks are dead",
+        lambda: [(SilenceWatch, "end_backlog", lambda self, *rest: None)],
+    ),
+    "what came while nobody joined tells nothing of clicks": (
+        "clicks die while the joiner is down",
+        lambda: [(SilenceWatch, "end_backlog", lambda self, *rest: None)],
+    ),
+    "each partition has its history for itself": (
+        "begins when clicks of 8 sparse partitions are dead",
+        _partitions_alone,
+    ),
+    "a topic that has ended has no clicks to wait for": (
+        "begins when clicks are dead and the topics have ended",
+        _ended,
+    ),
+    "a click whose clock is ahead ends a silence of the history": (
+        "begins when clicks are dead, 5 % of devices 2 h wrong",
+        lambda: [(Backlog, "until", lambda self, log_time_ms: self)],
+    ),
+    "the first clicks after a silence of the history come in time": (
+        "begins when clicks are dead, that come after all",
+        _first_in_time,
     ),
 }
 """Each mutation, the short world that notices it, and its patches."""

@@ -7,6 +7,7 @@ The bounds are from `docs/join.md`: nothing is lost in silence, and nobody waits
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from proofs.simulation.stream_process import RunSettings
@@ -23,6 +24,7 @@ from proofs.simulation.stream_worlds import (
     Span,
     StreamWorld,
     WrongBatch,
+    begins,
     catching_up,
     clicks_dead,
     drifting,
@@ -78,6 +80,8 @@ def broken(found: Outcome, bounds: Bounds, *, is_live: bool, idle_after_ms: int)
 
 MOST_SAID = 5
 """So often something may begin in a short world."""
+OVER = {"clicks_silent": "clicks_again"}
+"""The lines that say that something is over, where it is not the same with `_no_more`."""
 
 
 def wrong_lines(lines: Mapping[str, int], says: Collection[str]) -> list[str]:
@@ -86,11 +90,12 @@ def wrong_lines(lines: Mapping[str, int], says: Collection[str]) -> list[str]:
     `says` must be said when it begins, and nothing else but that windows wait, as they do at the end; and when it is
     over, before it begins again.
     """
-    begun = {line for line in lines if not line.startswith("partition_") and not line.endswith("_no_more")}
+    over = {*OVER.values(), *(line for line in lines if line.startswith("partition_") or line.endswith("_no_more"))}
+    begun = {*lines} - over
     wrong = [f"said: {line}" for line in begun - {*says, "windows_wait"}]
     wrong += [f"not said: {line}" for line in {*says} - begun]
     for line in begun:
-        begins, ends = lines[line], lines.get(f"{line}_no_more", 0)
+        begins, ends = lines[line], lines.get(OVER.get(line, f"{line}_no_more"), 0)
         if begins > MOST_SAID or not begins - 1 <= ends <= begins:
             wrong.append(f"{begins} times {line}, {ends} times the end of it")
     return sorted(wrong)
@@ -171,7 +176,7 @@ def _short_restarts() -> dict[str, Short]:
         "restart as the clicks of one of 4 partitions stop": Short(
             StreamWorld(hours=0.4, partitions=4, way=one_has_no_clicks, restarts=falls_silent, seed=2),
             Bounds(lost=0.5),  # before it is known that they do not come; late clicks are counted
-            says=("clicks_lag",),
+            says=("clicks_lag", "clicks_silent"),  # thirty clicks did not come, about
         ),
         "restarts, one of 4 partitions 35 min behind": Short(
             StreamWorld(
@@ -253,7 +258,35 @@ def _short_troubles() -> dict[str, Short]:
     }
 
 
-SHORT = {**_short_ways(), **_short_restarts(), **_short_troubles()}
+def _short_beginnings() -> dict[str, Short]:
+    """Joiners that begin when the topics hold what came before."""
+    dead, healthy = clicks_dead(0.2), StreamWorld(hours=0.7, restarts=begins(0.4))
+    wait, down = Bounds(left=FOR_EVER), (Restart(BEGINNING + 0.2 * HOUR, int(0.2 * HOUR), True),)
+    flood = stalled(HOUR // 2, catches_up=True, from_h=0.2, side=CLICKED)
+    sparse = StreamWorld(hours=1.2, partitions=8, per_s=0.1, ctr=0.05, restarts=begins(0.9), way=clicks_dead(0.5))
+    return {
+        "begins with a history": Short(healthy),
+        "begins with a history, 5 % of devices 2 h wrong": Short(replace(healthy, wrong=0.05), Bounds(late=5)),
+        "begins when clicks are dead": Short(replace(healthy, way=dead), wait, says=("clicks_silent",)),
+        "begins when clicks are dead and the topics have ended": Short(
+            StreamWorld(hours=0.25, partitions=1, way=dead, restarts=begins(0.5)),
+            wait,  # too few to alarm
+        ),
+        "begins when clicks are dead, 5 % of devices 2 h wrong": Short(
+            replace(healthy, way=dead, wrong=0.05), wait._replace(late=5), says=("clicks_silent",)
+        ),
+        "begins when clicks of 8 sparse partitions are dead": Short(sparse, wait._replace(lost=5)),
+        "begins when clicks are dead, that come after all": Short(
+            StreamWorld(hours=0.9, way=flood, restarts=begins(0.4)),
+            says=("clicks_lag", "clicks_silent"),
+        ),
+        "clicks die while the joiner is down": Short(
+            StreamWorld(hours=0.7, way=clicks_dead(0.21), restarts=down), wait, says=("clicks_silent",)
+        ),
+    }
+
+
+SHORT = {**_short_ways(), **_short_restarts(), **_short_troubles(), **_short_beginnings()}
 
 WHOLE = {
     "lag grows to 35 min in an hour": Bounds(guessed=0.6),
@@ -288,6 +321,10 @@ WHOLE = {
     "wall clock 1 h ahead for 5 s": Bounds(p99_s=20),
     "wall clock 24 h ahead for 2 s": Bounds(p99_s=20),
     **{f"clicks dead after {name}": Bounds(lost=15, left=FOR_EVER) for name in ("2 min", "20 min", "2 h")},
+    "begins when clicks are dead": Bounds(left=FOR_EVER),
+    "begins when clicks are dead and the topics have ended": Bounds(left=FOR_EVER),
+    "begins when clicks are dead, 5 % of devices 2 h wrong": Bounds(late=3.5, left=FOR_EVER),
+    "clicks die while the joiner is down": Bounds(left=FOR_EVER),
 }
 """The bounds of whole worlds with a window of a minute and an `idle_after` of 6 h, where they are not those of all: a
 little more than what the rule showed before there was code, where looks were at other moments, windows did not close by

@@ -263,6 +263,11 @@ def stepped(by_ms: int, from_h: float, ms: int = FOR_EVER) -> Clock:
     return lambda now: int(now + by_ms) if begins <= now < begins + ms else now
 
 
+def begins(hour: float) -> tuple[Restart, ...]:
+    """A joiner that begins at an hour, when the topics hold what came before."""
+    return (Restart(BEGINNING, int(hour * HOUR), False),)
+
+
 def restarts(*hours: float, remembers: bool, down_ms: int = 60 * SECOND) -> tuple[Restart, ...]:
     """Restarts at these hours."""
     return tuple(Restart(BEGINNING + hour * HOUR, down_ms, remembers) for hour in hours)
@@ -392,6 +397,13 @@ def _more() -> Iterator[tuple[str, StreamWorld]]:
     for name, from_h in (("2 min", 1 / 30), ("20 min", 1 / 3), ("2 h", 2)):
         dead = StreamWorld(way=clicks_dead(from_h), hours=from_h + 0.25, per_s=10, ctr=0.05)
         yield f"clicks dead after {name}", dead
+    history = StreamWorld(hours=3, way=clicks_dead(1), restarts=begins(2.5))
+    yield "begins when clicks are dead", history
+    yield "begins when clicks are dead and the topics have ended", replace(history, hours=2)
+    yield "begins when clicks are dead, 5 % of devices 2 h wrong", replace(history, wrong=0.05)
+    yield "begins with a history", StreamWorld(hours=3, restarts=begins(2.5))
+    down = (Restart(BEGINNING + HOUR, HOUR, True),)
+    yield "clicks die while the joiner is down", StreamWorld(way=clicks_dead(1.01), restarts=down)
     for name, by_ms, ms in (
         ("1 h ahead for 5 s", HOUR, 5 * SECOND),
         ("5 min ahead for ever", 5 * MINUTE, FOR_EVER),

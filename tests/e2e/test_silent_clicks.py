@@ -135,6 +135,26 @@ def test_an_outage_of_the_clicks_is_waited_out(traffic: Traffic) -> None:
     assert traffic.learned_labels() == traffic.labels
 
 
+def test_clicks_that_died_before_the_joiner_began_are_waited_for(traffic: Traffic) -> None:
+    """The topics hold a history whose clicks end: what comes after them is learned when they come, and learned right."""
+    for n in range(LEARN_STEPS + 30):
+        traffic.step(clicks=n < LEARN_STEPS)
+    with running(traffic.joiner()):
+        wait_until(lambda: traffic.followed, "ticks go on")
+        for _ in range(IDLE_AFTER_MS // STEP_MS + 30):
+            traffic.step(clicks=False)
+        wait_until(lambda: traffic.followed and traffic.held == PARTITIONS, "both partitions are held")
+        learned = traffic.learned_labels()
+        assert [sum(labels) for labels in learned] == [-(-len(labels) // SHOWN) for labels in learned]
+        traffic.send_clicks(*range(PARTITIONS))
+        for _ in range(5):
+            traffic.step()
+        traffic.step(impressions=False)
+        traffic.now_ms += WINDOW_MS + 4 * IDLE_AFTER_MS  # clicks have just come late: windows close so much later
+        wait_until(lambda: traffic.learned_labels() == traffic.labels, "everything closed by the clock")
+    assert traffic.learned_labels() == traffic.labels
+
+
 def test_a_site_that_says_so_is_not_held(traffic: Traffic) -> None:
     """With `join.hold_on_silence` off the clock goes on closing after `idle_after`, as an operator may want it."""
     site = traffic.site

@@ -1,8 +1,9 @@
 """The rule by which clicks count as silent: they have stopped although impressions go on, for longer than chance and
 the usual lulls explain.
 
-The rule counts the records that come into both topics, in all partitions of this process. It never looks at events that
-were read: reading late, catching up and full buffers must mean nothing to it. Times are arguments.
+The rule counts the records that come into both topics, in all partitions of this process. It does not look at events
+that are read: reading late, catching up and full buffers must mean nothing to it. Only what was there before all had
+been read for the first time is counted by the events' own times: `Backlog`. Times are arguments.
 
 Time is cut into slots of `SLOT_MS`. A slot in which clicks came, however many, is an *arrival*: a burst or a batch
 counts once. A *lull* is a run of slots with impressions and no click; its length is counted in impressions, so that a
@@ -26,8 +27,11 @@ changes what is usual, and a long lull that is no outage counts as usual after o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stream_learner.adapters.kafka import End, TopicAndPartition
 from stream_learner.adapters.telemetry.episode import Episode
@@ -46,6 +50,10 @@ SILENT = (
     "impressions go on and no click comes, for longer than chance explains: until one comes, the clock closes no "
     "window. See whether clicks are still written to the topic. If it is right that there are none, set "
     "join.hold_on_silence to false and start the joiner again"
+)
+LEARNED = (
+    "impressions go on and no click comes, for longer than chance explains. This joiner ends by itself and waits for "
+    "none: what comes after the last click is learned as not clicked. See whether clicks are missing in the topic"
 )
 
 
@@ -88,7 +96,7 @@ class Usual(NamedTuple):
 
 
 class ClickSilence:
-    """Tells a silence of clicks from a lull. Times are those of one clock, ms.
+    """Tells a silence of clicks from a lull. Times are those of one clock, ms; they may be below 0.
 
     held: whether the join is to be held. waits_since_ms: since when clicks are waited for, None while they are not.
     since_ms: when the last click came, or the first look was made. impressions: how many have come since.
@@ -97,18 +105,18 @@ class ClickSilence:
     def __init__(self) -> None:
         self.held = False
         self.waits_since_ms: int | None = None
-        self.since_ms = -1
+        self.since_ms: int | None = None
         self.impressions = 0
         self._slots = 0
-        self._slot = -1
+        self._slot: int | None = None
         self._held_at = 0
         self._arrivals = 0
-        self._arrival_slot = -1
+        self._arrival_slot: int | None = None
         self._recent = 0.0
         self._exposed = 0.0
         self._longest = (0, 0)
-        self._day = 0
-        self._learned_ms = -1
+        self._day: int | None = None
+        self._learned_ms: int | None = None
 
     @property
     def expected(self) -> float:
@@ -133,17 +141,37 @@ class ClickSilence:
         self._recent = float(min(usual.arrivals, MEMORY))
         self._exposed = self._recent / usual.rate
         self._longest = (usual.longest, 0)
-        self._learned_ms = 0
+        self._learned_ms = at_ms
         self.held, self._held_at = usual.held, 0
         self.impressions, self._slots = usual.lull, usual.slots
         if self._is_unlikely:
             self.waits_since_ms = at_ms
 
+    def note_backlog(self, came: Sequence[Arrived]) -> None:
+        """Count what came before this process had read to the end, also before it began, in the order of its times.
+
+        What was waited for before begins within it: it is read again.
+        """
+        if not came:
+            return
+        lull, slots, since = self.impressions, self._slots, self.since_ms
+        self.impressions, self._slots, self.waits_since_ms, self.since_ms = 0, 0, None, came[0].at_ms
+        learned = came[0].at_ms + LEARN_MS
+        self._learned_ms = learned if self._learned_ms is None else min(self._learned_ms, learned)
+        for one in came:
+            self.note(one)
+        if not any(one.clicks for one in came):
+            self.impressions, self._slots = max(self.impressions, lull), max(self._slots, slots)
+            if since is not None:
+                self.since_ms = min(came[0].at_ms, since)
+            if self.waits_since_ms is None and self._is_unlikely:
+                self.waits_since_ms = came[0].at_ms
+
     def note(self, came: Arrived) -> None:
         """Count the records that came."""
-        if self.since_ms < 0:
+        if self.since_ms is None:
             self.since_ms = came.at_ms
-        if self._learned_ms < 0:
+        if self._learned_ms is None:
             self._learned_ms = came.at_ms + LEARN_MS
         self._turn_day(came.at_ms // DAY_MS)
         if came.clicks:
@@ -152,8 +180,9 @@ class ClickSilence:
             self._lengthen_lull(came)
 
     def _turn_day(self, day: int) -> None:
-        if day > self._day:
-            self._longest = (0, self._longest[0])
+        if self._day is None or day > self._day:
+            if self._day is not None:
+                self._longest = (0, self._longest[0])
             self._day = day
 
     def _lengthen_lull(self, came: Arrived) -> None:
@@ -173,6 +202,7 @@ class ClickSilence:
     def _is_silence(self, at_ms: int) -> bool:
         return (
             self._arrivals >= ARRIVALS
+            and self._learned_ms is not None
             and at_ms >= self._learned_ms
             and self.expected >= NEEDED
             and self.impressions >= LONGEST * max(self._longest)
@@ -190,6 +220,75 @@ class ClickSilence:
         self._exposed += lull + came.impressions
         self.held, self.impressions, self._slots, self.since_ms = False, 0, 0, came.at_ms
         self.waits_since_ms = None
+
+
+class Backlog:
+    """Counts the events of a partition's backlog, as they are read, in slots of their own time.
+
+    Impressions and clicks may be read in any order. Of a long backlog the slots before the last `ENOUGH` with clicks
+    are forgotten; where more than `MOST_SLOTS` are left, all become twice as wide. As the last click counts the third
+    latest of the last `LAST`: so one or two clocks that are ahead hide no silence.
+    """
+
+    MOST_SLOTS = 4096
+    ENOUGH = 2 * MEMORY
+    LAST = 16
+
+    def __init__(self) -> None:
+        self._slot_ms = SLOT_MS
+        self._slots = np.empty(0, np.int64)
+        self._counts = np.empty((0, 2), np.int64)
+        self._last = np.empty(0, np.int64)
+
+    def note(self, times_ms: NDArray[np.int64], *, clicks: bool = False) -> None:
+        """Count impressions, or clicks, by their times (ms)."""
+        slots, found = np.unique(times_ms // self._slot_ms, return_counts=True)
+        counts = np.zeros((len(slots), 2), np.int64)
+        counts[:, int(clicks)] = found
+        self._add(slots, counts)
+        if clicks:
+            self._last = np.concatenate([self._last, times_ms])[-self.LAST :]
+
+    def until(self, log_time_ms: int) -> Backlog:
+        """What it holds without impressions after the slot of `log_time_ms`, and clicks after that of the last one."""
+        found = Backlog()
+        found._slot_ms, slots = self._slot_ms, self._slots
+        last_ms = int(np.sort(self._last)[-3:][0]) if len(self._last) else 0
+        ends = np.array([log_time_ms, last_ms]) // self._slot_ms
+        found._add(slots, np.where(slots[:, None] <= ends, self._counts, 0))
+        return found
+
+    def add(self, other: Backlog) -> None:
+        """Count what the other one has counted."""
+        while self._slot_ms < other._slot_ms:
+            self._widen()
+        self._add(other._slots // (self._slot_ms // other._slot_ms), other._counts)
+
+    def _add(self, slots: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        counts = np.concatenate([self._counts, counts])
+        self._slots, places = np.unique(np.concatenate([self._slots, slots]), return_inverse=True)
+        self._counts = np.zeros((len(self._slots), 2), np.int64)
+        np.add.at(self._counts, places, counts)
+        if len(self._slots) > self.MOST_SLOTS:
+            clicked = np.flatnonzero(self._counts[:, 1])
+            first = int(clicked[-self.ENOUGH]) if len(clicked) > self.ENOUGH else 0
+            self._slots, self._counts = self._slots[first:], self._counts[first:]
+            while len(self._slots) > self.MOST_SLOTS // 2:
+                self._widen()
+
+    def _widen(self) -> None:
+        slots, counts = self._slots // 2, self._counts
+        self._slot_ms, self._slots, self._counts = 2 * self._slot_ms, self._slots[:0], self._counts[:0]
+        self._add(slots, counts)
+
+    def arrived(self, offset_ms: int) -> list[Arrived]:
+        """What came, in the order of time, by a clock that is so far ahead of the events'. Impressions before the first
+        click are left out, if there is one.
+        """
+        clicked = np.flatnonzero(self._counts[:, 1])
+        first = int(clicked[0]) if len(clicked) else 0
+        at_ms = (self._slots[first:] * self._slot_ms + offset_ms).tolist()
+        return [Arrived(at, *both) for at, both in zip(at_ms, self._counts[first:].tolist(), strict=True)]
 
 
 class NewRecords:
@@ -247,23 +346,33 @@ class SilenceWatch:
         clicks_topic: str,
         log: Logger,
         time_of: Callable[[int], int] = lambda at_ms: at_ms,
+        *,
+        waits: bool = True,
     ) -> None:
-        """time_of: the moment, ms since the epoch, of a time of the clock by which ends are asked for."""
+        """time_of: the moment, ms since the epoch, of a time of the clock by which ends are asked for. waits: if false,
+        a silence is logged, and neither waited for nor held.
+        """
         self._topic = clicks_topic
         self._new = NewRecords(impressions_topic, clicks_topic)
         self._all = ClickSilence()
         self._partitions: dict[int, ClickSilence] = {}
+        self._counted_all = False
+        self._backlogs: dict[int, Backlog] = {}
+        self._log_times: dict[int, int] = {}
         self._log = log
+        self._waits = waits
         self._time_of = time_of
         self._said: dict[int | None, Episode] = {}
 
     def is_held(self, partition: int) -> bool:
         """Whether the clock may close no window of a partition."""
         own = self._partitions.get(partition)
-        return self._all.held or (own is not None and own.held)
+        return self._waits and (self._all.held or (own is not None and own.held))
 
     def waits_since(self, partition: int) -> int | None:
         """Since when clicks are waited for in a partition; None where they are not."""
+        if not self._waits:
+            return None
         own = self._partitions.get(partition)
         since = [self._all.waits_since_ms, None if own is None else own.waits_since_ms]
         return min((at for at in since if at is not None), default=None)
@@ -274,32 +383,70 @@ class SilenceWatch:
         if not found:
             return
         at_ms = next(iter(found.values())).at_ms
-        self._note(
-            None,
-            self._all,
-            Arrived(at_ms, *(sum(counts) for counts in zip(*(one[1:] for one in found.values()), strict=True))),
-        )
-        for partition, came in found.items():
-            self._note(partition, self._partitions.setdefault(partition, ClickSilence()), came)
+        of_all = Arrived(at_ms, *(sum(counts) for counts in zip(*(one[1:] for one in found.values()), strict=True)))
+        for partition, came in ((None, of_all), *found.items()):
+            silence = self._of(partition)
+            since_ms = silence.since_ms
+            silence.note(came)
+            self._say(partition, silence, since_ms)
 
-    def _note(self, partition: int | None, silence: ClickSilence, came: Arrived) -> None:
-        since_ms = silence.since_ms
-        silence.note(came)
+    def note_read(self, partition: int, times_ms: NDArray[np.int64], *, clicks: bool = False) -> None:
+        """Impressions of a partition, or clicks, with these times were read."""
+        if partition in self._backlogs and len(times_ms):
+            self._backlogs[partition].note(times_ms, clicks=clicks)
+
+    def end_backlog(self, partition: int, at_ms: int, log_time_ms: int) -> None:
+        """Both inputs of a partition have been read to their ends of `at_ms`: what was read until then is counted. Once
+        that is true of all, it is counted for all of them together. log_time_ms: of the impressions.
+        """
+        if partition not in self._backlogs:
+            return
+        is_first = partition not in self._log_times
+        self._log_times[partition] = log_time_ms
+        if is_first:
+            backlog = self._backlogs[partition].until(log_time_ms)
+            self._of(partition).note_backlog(backlog.arrived(at_ms - log_time_ms))
+        if len(self._log_times) < len(self._backlogs):
+            return
+        if not self._counted_all:
+            whole = Backlog()
+            for each, backlog in self._backlogs.items():
+                whole.add(backlog.until(self._log_times[each]))
+            self._all.note_backlog(whole.arrived(at_ms - max(self._log_times.values())))
+            self._counted_all = True
+        self._backlogs.clear()
+        self._log_times.clear()
+
+    def forget(self, partition: int) -> None:
+        """A partition is not joined here any more: the others need not wait for it."""
+        self._backlogs.pop(partition, None)
+        self._log_times.pop(partition, None)
+
+    def _of(self, partition: int | None) -> ClickSilence:
+        return self._all if partition is None else self._partitions.setdefault(partition, ClickSilence())
+
+    def _say(self, partition: int | None, silence: ClickSilence, since_ms: int | None) -> None:
+        """Log it where a silence has begun, or is over. since_ms: the last click before it, by the clock of `look`."""
         where = {"topic": self._topic} if partition is None else {"topic": self._topic, "partition": partition}
-        said = self._said.setdefault(partition, Episode(self._log, "clicks_silent", "clicks_again", note=SILENT))
+        note = SILENT if self._waits else LEARNED
+        said = self._said.setdefault(partition, Episode(self._log, "clicks_silent", "clicks_again", note=note))
         if not silence.held:
-            said.end(**where, since=moment_of(max(self._time_of(since_ms), 0)))
+            said.end(**where, since=self._moment(since_ms))
         elif partition is None or not self._all.held:
             said.begin(
                 **where,
-                since=moment_of(max(self._time_of(silence.since_ms), 0)),
+                since=self._moment(silence.since_ms),
                 impressions=silence.impressions,
                 clicks_expected=round(silence.expected),
             )
 
+    def _moment(self, at_ms: int | None) -> str:
+        return moment_of(max(self._time_of(at_ms or 0), 0))
+
     def recall(self, partition: int, of_all: str, own: str, at_ms: int) -> None:
-        """Begin, at `at_ms`, with what an earlier process learned: of all its partitions, and of this one."""
-        for silence, text in ((self._all, of_all), (self._partitions.setdefault(partition, ClickSilence()), own)):
+        """A partition begins, at `at_ms`, with what an earlier process learned: of all its partitions, and of it."""
+        self._backlogs[partition] = Backlog()
+        for silence, text in ((self._all, of_all), (self._of(partition), own)):
             usual = Usual.from_text(text)
             if usual is not None:
                 silence.recall(usual, at_ms)

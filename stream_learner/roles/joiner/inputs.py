@@ -240,6 +240,8 @@ class Inputs:
     def _note_clicks(self, clicks: Clicks) -> None:
         if self.clock is not None:
             m, times_ms = self._plan.clock_ms(), clicks.time_ms[clicks.status == 0]
+            if self._plan.silence is not None:
+                self._plan.silence.note_read(self._partition, times_ms, clicks=True)
             arrived = m - self._clicks_end_at <= ARRIVES_WITHIN_MS
             self.clock.note_clicks(
                 times_ms, m, self._plan.brokers.base, arrived=arrived, closed_ms=self._join.closed_ms
@@ -251,6 +253,8 @@ class Inputs:
         m, join = self._plan.clock_ms(), self._join
         arrived = m - self._impressions_end_at <= ARRIVES_WITHIN_MS
         times_ms = impressions.time_ms[impressions.status == 0]
+        if self._plan.silence is not None:
+            self._plan.silence.note_read(self._partition, times_ms)
         base, closed_ms, spec = self._plan.brokers.base, join.closed_ms, join.spec
         self.clock.note_impressions(times_ms, join.impression_log_time, m, base, arrived=arrived, closed_ms=closed_ms)
         if arrived:
@@ -290,6 +294,8 @@ class Inputs:
             self._clicks_end_at = clicked.asked_at_ms
         is_full = join.buffered_bytes >= self._buffer_bytes
         self._at_end = at_end = (clicks_at_end or is_full) and (impressions_at_end or (is_full and clicks_at_end))
+        if at_end and plan.silence is not None:
+            plan.silence.end_backlog(self._partition, m, join.impression_log_time)
         stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
         clicks_ms, impressions_ms = (stream_ms if end else None for end in (clicks_at_end, impressions_at_end))
         return Stream(m, at_end, clicks_at_end, clicks_ms, impressions_ms, is_full, waits)

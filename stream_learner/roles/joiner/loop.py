@@ -322,6 +322,8 @@ class JoinerLoop:
     def _forget_partition(self, partition: int) -> None:
         forget_partition(self._metrics, partition)
         self._streams.forget(partition)
+        if self._silence is not None:
+            self._silence.forget(partition)
 
     def _report(self) -> None:
         """Report the metrics over all partitions."""

@@ -228,7 +228,8 @@ class JoinerRole:
         if not (join.close_idle and join.hold_on_silence):
             return None
         time_of = moments_by(self._brokers, self._clock_ms)
-        return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log, time_of)
+        waits = self._until_tick is None
+        return SilenceWatch(topics.impressions.topic, topics.clicks.topic, self._log, time_of, waits=waits)
 
     def _on_bad_share(self) -> str:
         """A joiner that ends by itself stops where others hold: it would wait for records that may never come."""

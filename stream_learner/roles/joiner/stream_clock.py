@@ -298,7 +298,7 @@ class StreamClock:
         now = self.now_ms(m, base, impressions_seen=impressions_seen)
         if now is None:
             nothing_came = self._lag_offset(base) is None and m - self._came >= rule.patience_ms
-            return m + base - rule.grace_ms if nothing_came else None
+            return m + base - rule.grace_ms if nothing_came and waits_since is None else None
         at = max(self.stood_at(m, base, impressions_seen=impressions_seen), m - rule.idle_after_ms)
         if waits_since is not None:
             at = min(at, waits_since, *self._clicks_until(m, base, of_partition=True))
@@ -328,7 +328,8 @@ class StreamClock:
         if extra is None:
             if m < self.began + self.rule.idle_after_ms:
                 return None
-            extra = 0
+            few = [one.slow for one in (self.clicks, self.topics.clicks) if one.count]
+            extra = min([0, *few])
         if impressions_seen:
             extra = min(extra, 0)
         return m + min(offset + extra, base) - self.rule.grace_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from stream_learner.roles.joiner.click_silence import (
     NEEDED,
     SLOT_MS,
     Arrived,
+    Backlog,
     ClickSilence,
     NewRecords,
     SilenceWatch,
@@ -224,6 +226,131 @@ def test_no_text_breaks_the_reading(text: str) -> None:
 def test_what_is_not_its_own_is_none(text: str) -> None:
     """A hint of an earlier version, with nothing behind it, is one case."""
     assert Usual.from_text(text) is None
+
+
+Batches = list[tuple[bool, list[int]]]
+"""Whether they are clicks, and the seconds at which they happened, batch by batch."""
+BATCHES = st.lists(st.tuples(st.booleans(), st.lists(st.integers(-50, 400), min_size=1, max_size=30)), max_size=12)
+
+
+def backlog_of(batches: Batches) -> Backlog:
+    """A backlog that was read so."""
+    backlog = Backlog()
+    for clicks, seconds in batches:
+        backlog.note(np.array(seconds) * SLOT_MS, clicks=clicks)
+    return backlog
+
+
+def counted(batches: Batches, log_time_s: int) -> list[Arrived]:
+    """What a backlog should tell: events by their seconds, without those whose clocks seem to be ahead."""
+    clicks = [second for is_click, seconds in batches if is_click for second in seconds]
+    shown = [second for is_click, seconds in batches if not is_click for second in seconds if second <= log_time_s]
+    last = sorted(clicks[-16:])[-3:]
+    clicks = [second for second in clicks if second <= last[0]]
+    seconds = {*range(-50, 401)} - {second for second in range(-50, 401) if clicks and second < min(clicks)}
+    found = [Arrived(second * SLOT_MS, shown.count(second), clicks.count(second)) for second in sorted(seconds)]
+    return [one for one in found if one.impressions or one.clicks]
+
+
+@given(BATCHES, st.integers(-60, 410))
+def test_a_backlog_is_counted_by_the_seconds_of_its_events(batches: Batches, log_time_s: int) -> None:
+    """However it is read: in batches, clicks first or last, in disorder."""
+    found = backlog_of(batches).until(log_time_s * SLOT_MS).arrived(7)
+    assert [one for one in found if one.impressions or one.clicks] == [
+        one._replace(at_ms=one.at_ms + 7) for one in counted(batches, log_time_s)
+    ]
+
+
+@given(BATCHES, st.integers(4, 40))
+def test_a_long_backlog_is_counted_in_longer_slots(batches: Batches, most: int) -> None:
+    """Never more slots than allowed, the same sums; both of two partitions together are what one with all would be."""
+    whole, parts = backlog_of(batches), (Backlog(), Backlog())
+    for number, (clicks, seconds) in enumerate(batches):
+        part = parts[number % 2]
+        part.MOST_SLOTS = most
+        part.note(np.array(seconds) * SLOT_MS, clicks=clicks)
+        assert len(part.arrived(0)) <= most
+    both = Backlog()
+    for part in parts:
+        both.add(part)
+    one, two = whole.arrived(0), both.arrived(0)
+    assert sum(came.clicks for came in two) == sum(came.clicks for came in one)
+    after = [sum(came.impressions for came in found[_last_click(found) :]) for found in (one, two)]
+    width = both._slot_ms // SLOT_MS
+    assert after[1] >= after[0] and (width > 1 or one == two)
+
+
+def _last_click(found: list[Arrived]) -> int:
+    return max((number for number, came in enumerate(found) if came.clicks), default=0)
+
+
+def test_of_a_long_backlog_the_beginning_is_forgotten() -> None:
+    """A day of clicks each second is as good as its last minutes."""
+    backlog, seconds = Backlog(), np.arange(86_400)
+    for part in np.split(seconds, 100):
+        backlog.note(part * SLOT_MS)
+        backlog.note(part * SLOT_MS, clicks=True)
+    found = backlog.arrived(0)
+    assert Backlog.ENOUGH <= len(found) <= Backlog.MOST_SLOTS
+    assert found[-Backlog.ENOUGH :] == [Arrived(second * SLOT_MS, 1, 1) for second in range(86_000, 86_400)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=120), st.integers(0, 119))
+def test_a_backlog_counts_as_if_it_had_been_watched(seen: list[tuple[int, bool]], began: int) -> None:
+    """A process that begins in the middle knows what one knows that has been there from the beginning."""
+    came = [Arrived(START + 1000 * second, shown, int(clicked)) for second, (shown, clicked) in enumerate(seen)]
+    watched, begun = ClickSilence(), ClickSilence()
+    for one in came:
+        watched.note(one)
+    begun.note_backlog(came[:began])
+    for one in came[began:]:
+        begun.note(one)
+    assert begun.usual == watched.usual
+    assert (begun.waits_since_ms, begun.since_ms) == (watched.waits_since_ms, watched.since_ms)
+
+
+def test_what_was_waited_for_before_a_restart_still_is() -> None:
+    """The waiting impressions are read again, and no click: the lull is no shorter, and not counted twice."""
+    silence, again = ClickSilence(), ClickSilence()
+    at = lull(silence, learned(silence), 200)
+    again.recall(silence.usual, at)
+    again.note_backlog([Arrived(at - 1000 * second, 10, 0) for second in range(50, 0, -1)])
+    assert again.usual == silence.usual
+    assert again.waits_since_ms is not None and again.waits_since_ms <= at - 50_000
+    again.note_backlog([])
+    assert again.usual == silence.usual
+
+
+def test_a_topic_is_judged_once_all_its_partitions_are_read() -> None:
+    """Two partitions of 30 clicks and a short lull wait together; one that is given away is not waited for."""
+    watch = SilenceWatch("i", "c", get_logger("joiner"))
+    for partition in range(3):
+        watch.recall(partition, "", "", START)
+        watch.note_read(partition, np.arange(90) * 10 * SLOT_MS + START - 1_000_000)
+        clicks = np.arange(30) * 30 * SLOT_MS + START - 1_065_000 + 7_000 * partition
+        watch.note_read(partition, clicks, clicks=True)
+    for partition in range(2):
+        watch.end_backlog(partition, START, START)
+    assert watch.waits_since(0) is None
+    watch.forget(2)
+    watch.end_backlog(0, START, START)
+    assert watch.waits_since(0) is not None and not watch.is_held(0)
+
+
+def test_a_joiner_that_ends_by_itself_says_it_and_waits_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A backfill must come to its end."""
+    watch = SilenceWatch("i", "c", get_logger("joiner"), waits=False)
+    watch.recall(0, "", "", START)
+    seconds = np.arange(3600) * SLOT_MS + START
+    watch.note_read(0, seconds)
+    watch.note_read(0, seconds[:1800:10], clicks=True)
+    watch.end_backlog(0, START, int(seconds[-1]))
+    watch.look(ends(START, (3600, 180)))
+    watch.look(ends(START + 1000, (3600, 180)))
+    assert watch.waits_since(0) is None and not watch.is_held(0)
+    said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [line["event"] for line in said] == ["clicks_silent"]
+    assert "learned as not clicked" in said[0]["note"] and said[0]["clicks_expected"] > NEEDED
 
 
 def ends(at_ms: int, *pairs: tuple[int, int], clicks_at_ms: int | None = None) -> dict[tuple[str, int], End]:
