@@ -136,7 +136,7 @@ def test_an_outage_of_the_clicks_is_waited_out(traffic: Traffic) -> None:
 
 
 def test_clicks_that_died_before_the_joiner_began_are_waited_for(traffic: Traffic) -> None:
-    """The topics hold a history whose clicks end: what comes after them is learned when they come, and learned right."""
+    """The topics hold a history whose clicks end: what comes after them is learned when they come, and right."""
     for n in range(LEARN_STEPS + 30):
         traffic.step(clicks=n < LEARN_STEPS)
     with running(traffic.joiner()):

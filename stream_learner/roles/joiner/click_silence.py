@@ -20,8 +20,10 @@ The join is *held*, with an alarm, when a lull reaches both
   2. `LONGEST` times the longest lull that ended in the last day or two: where arrivals come in bursts, or fewer people
      click at night, earlier lulls show it.
 It is not held before `ARRIVALS` arrivals and `LEARN_MS` have been seen. The hold ends with the next click in any
-partition. The lull of a hold counts with at most twice the length that it had when the hold began: so an outage hardly
-changes what is usual, and a long lull that is no outage counts as usual after one or two times.
+partition. Of a lull that began in a backlog only what was watched counts for the first condition: clicks of the last
+impressions of a backlog may be on their way. The lull of a hold counts with at most twice the length that it had when
+the hold began. So an outage hardly changes what is usual, and a long lull that is no outage counts as usual after one or
+two times.
 """
 
 from __future__ import annotations
@@ -108,6 +110,7 @@ class ClickSilence:
         self.since_ms: int | None = None
         self.impressions = 0
         self._slots = 0
+        self._unwatched = (0, 0)
         self._slot: int | None = None
         self._held_at = 0
         self._arrivals = 0
@@ -121,8 +124,11 @@ class ClickSilence:
     @property
     def expected(self) -> float:
         """How many arrivals the present lull would have had at the usual rate."""
+        return self._expected(self.impressions, self._slots)
+
+    def _expected(self, impressions: int, slots: int) -> float:
         rate = self._recent / self._exposed if self._exposed else 0.0
-        return min(rate * self.impressions, float(self._slots))
+        return min(rate * impressions, float(slots))
 
     @property
     def usual(self) -> Usual:
@@ -147,10 +153,10 @@ class ClickSilence:
         if self._is_unlikely:
             self.waits_since_ms = at_ms
 
-    def note_backlog(self, came: Sequence[Arrived]) -> None:
+    def note_backlog(self, came: Sequence[Arrived], *, is_all: bool = False) -> None:
         """Count what came before this process had read to the end, also before it began, in the order of its times.
 
-        What was waited for before begins within it: it is read again.
+        What was waited for before begins within it: it is read again. is_all: nothing is watched after it.
         """
         if not came:
             return
@@ -159,6 +165,8 @@ class ClickSilence:
         learned = came[0].at_ms + LEARN_MS
         self._learned_ms = learned if self._learned_ms is None else min(self._learned_ms, learned)
         for one in came:
+            if not is_all:
+                self._unwatched = self.impressions + one.impressions, self._slots + 1
             self.note(one)
         if not any(one.clicks for one in came):
             self.impressions, self._slots = max(self.impressions, lull), max(self._slots, slots)
@@ -204,7 +212,7 @@ class ClickSilence:
             self._arrivals >= ARRIVALS
             and self._learned_ms is not None
             and at_ms >= self._learned_ms
-            and self.expected >= NEEDED
+            and self._expected(self.impressions - self._unwatched[0], self._slots - self._unwatched[1]) >= NEEDED
             and self.impressions >= LONGEST * max(self._longest)
         )
 
@@ -219,6 +227,7 @@ class ClickSilence:
             self._arrival_slot = slot
         self._exposed += lull + came.impressions
         self.held, self.impressions, self._slots, self.since_ms = False, 0, 0, came.at_ms
+        self._unwatched = (0, 0)
         self.waits_since_ms = None
 
 
@@ -405,14 +414,14 @@ class SilenceWatch:
         self._log_times[partition] = log_time_ms
         if is_first:
             backlog = self._backlogs[partition].until(log_time_ms)
-            self._of(partition).note_backlog(backlog.arrived(at_ms - log_time_ms))
+            self._of(partition).note_backlog(backlog.arrived(at_ms - log_time_ms), is_all=not self._waits)
         if len(self._log_times) < len(self._backlogs):
             return
         if not self._counted_all:
             whole = Backlog()
             for each, backlog in self._backlogs.items():
                 whole.add(backlog.until(self._log_times[each]))
-            self._all.note_backlog(whole.arrived(at_ms - max(self._log_times.values())))
+            self._all.note_backlog(whole.arrived(at_ms - max(self._log_times.values())), is_all=not self._waits)
             self._counted_all = True
         self._backlogs.clear()
         self._log_times.clear()
