@@ -143,7 +143,8 @@ def test_clicks_that_died_before_the_joiner_began_are_waited_for(traffic: Traffi
         wait_until(lambda: traffic.followed, "ticks go on")
         for _ in range(IDLE_AFTER_MS // STEP_MS + 30):
             traffic.step(clicks=False)
-        wait_until(lambda: traffic.followed and traffic.held == PARTITIONS, "both partitions are held")
+            wait_until(lambda: traffic.followed, f"ticks go on at step {traffic.steps}")
+        wait_until(lambda: traffic.held == PARTITIONS, "both partitions are held")
         learned = traffic.learned_labels()
         assert [sum(labels) for labels in learned] == [-(-len(labels) // SHOWN) for labels in learned]
         traffic.send_clicks(*range(PARTITIONS))

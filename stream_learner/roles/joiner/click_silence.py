@@ -20,10 +20,10 @@ The join is *held*, with an alarm, when a lull reaches both
   2. `LONGEST` times the longest lull that ended in the last day or two: where arrivals come in bursts, or fewer people
      click at night, earlier lulls show it.
 It is not held before `ARRIVALS` arrivals and `LEARN_MS` have been seen. The hold ends with the next click in any
-partition. Of a lull that began in a backlog only what was watched counts for the first condition: clicks of the last
-impressions of a backlog may be on their way. The lull of a hold counts with at most twice the length that it had when
-the hold began. So an outage hardly changes what is usual, and a long lull that is no outage counts as usual after one or
-two times.
+partition. Of a lull that began in a backlog only what was watched, here or by an earlier process, counts for the first
+condition: clicks of the last impressions of a backlog may be on their way. The lull of a hold counts with at most twice
+the length that it had when the hold began. So an outage hardly changes what is usual, and a long lull that is no outage
+counts as usual after one or two times.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ClickSilence:
         self._learned_ms = learned if self._learned_ms is None else min(self._learned_ms, learned)
         for one in came:
             if not is_all:
-                self._unwatched = self.impressions + one.impressions, self._slots + 1
+                self._unwatched = max(self.impressions + one.impressions - lull, 0), max(self._slots + 1 - slots, 0)
             self.note(one)
         if not any(one.clicks for one in came):
             self.impressions, self._slots = max(self.impressions, lull), max(self._slots, slots)
