@@ -264,6 +264,14 @@ MISTAKES: dict[str, tuple[Site, str]] = {
         ),
         "clicks_missing | what sends clicks | no click from 20 | would have one",
     ),
+    "no clicks in a partition": (
+        SITE.with_clicks(times=lambda one: int(zlib.crc32(one.id.encode()) % 4 != 2)),
+        "clicks_missing | leaves them out | has none in partition 2, with 2",
+    ),
+    "half of the ids in other letters": (
+        clicked(ref=lambda one: {"impression_id": one.id.lower() if one.number % 2 else one.id}),
+        "matches | input.clicks.topic | of the others would, but for upper and lower case",
+    ),
     "clicks that are views": (
         SITE.with_impressions(times=lambda one: int(one.number in CLICKED)),
         "mostly_clicked | input.clicks.topic | views or the impressions themselves",

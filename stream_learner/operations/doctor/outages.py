@@ -9,6 +9,7 @@ on any day a `DIP` of the mean is expected, and its impressions count together.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from stream_learner.wording import count_of
 CHANCE = 1e-6
 """Less likely than this, among all stretches of a sample, one is an outage."""
 DIP = 0.1
+TOGETHER = 0.9
+"""Where fewer clicks lie in the partition of their impression, one without clicks is no outage, but of keys."""
 FLANK = 10
 """So many clicks before and after a stretch tell the rate there."""
 LATER_MS = MINUTE_MS
@@ -120,6 +123,24 @@ def outages_of(
     times = np.array([t for t in shown if begin_ms <= t <= end_ms and not gap[0] < t < gap[1]], np.int64)
     unread = np.flatnonzero((clicked > gap[0]) & (clicked < gap[1]))
     return Outages(outages_in(times, np.delete(clicked, unread[1:-1])), len(times))
+
+
+def check_partitions(sides: tuple[Side, Side], pairs: Sequence[Pair]) -> Iterable[Finding]:
+    """Partitions of the clicks that have none, though impressions of the same number have some elsewhere."""
+    shown, clicked = (Counter(event.record.partition for event in side.events) for side in sides)
+    together = sum(pair.impression.record.partition == pair.click.record.partition for pair in pairs)
+    if together < max(ENOUGH, TOGETHER * len(pairs)) or sides[1].sample.cut_short:
+        return
+    of_others = sum(n for partition, n in shown.items() if clicked[partition])
+    without = sorted(partition for partition in sides[1].blocks[0] if shown[partition] and not clicked[partition])
+    lost = [one for one in without if shown[one] * together / of_others > math.log(len(shown) / CHANCE)]
+    share = sum(shown[partition] for partition in lost) / max(shown.total(), 1)
+    if lost:
+        topic = sides[1].sample.topic
+        seen = f"{topic} has none in partition {', '.join(map(str, lost))}, with {percent(share)} of the impressions"
+        means = f"they would be learned as not clicked, {percent(share)} of all"
+        change = f"what sends {topic}: one of several producers, or what copies partitions, leaves them out"
+        yield Finding("stops" if share > LOST_STOPS else "warns", "clicks_missing", seen, means, change)
 
 
 def _since(side: Side, clock: Clock, clicked: Times, begin_ms: float, end_ms: float) -> Outages:

@@ -31,7 +31,7 @@ from stream_learner.operations.doctor.hours import hours_of
 from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_listed, check_matches
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
 from stream_learner.operations.doctor.leaks import Leak, leaks
-from stream_learner.operations.doctor.outages import check_outages, outages_of
+from stream_learner.operations.doctor.outages import check_outages, check_partitions, outages_of
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
@@ -240,6 +240,7 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
         yield from check_begin(*looked.sides, clocks, looked.delays, looked.config)
         outages = outages_of(looked.sides, pairs, clocks, looked.delays, looked.config)
         yield from check_outages(outages, clicks.sample.topic)
+        yield from check_partitions(looked.sides, pairs)
 
 
 def _is_feature(field: Field, plan: Plan, looked: _Looked) -> bool:

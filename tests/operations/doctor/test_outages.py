@@ -18,7 +18,7 @@ from stream_learner.operations.doctor.findings import Finding
 from stream_learner.operations.doctor.outages import outages_in
 from stream_learner.operations.doctor.run import examine
 from stream_learner.operations.doctor.sample import Record, TopicSample
-from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression
+from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression, samples
 from tests.operations.doctor.test_doctor_on_samples import proposed
 
 Numbers = NDArray[np.int64]
@@ -187,6 +187,18 @@ def test_clicks_of_impressions_that_were_not_read_are_no_measure() -> None:
     assert found_in(large(site(lambda at: at < 0, 60_000), 10_000)) == []
     (one,) = found_in(large(site(lambda at: (at > 8 * HOUR) & (at < 10 * HOUR), 60_000), 10_000))
     assert one.severity == "warns" and " 07:59:58 to " in one.seen and "about 199 would" in one.seen
+
+
+def test_a_partition_without_clicks() -> None:
+    """Told where the others have some and lie in the partitions of their impressions, and all clicks were read."""
+    shown, clicks = samples(Site())
+    (block,) = clicks.blocks
+    lacking = replace(clicks, blocks=({**block, 1: []},))
+    (one,) = found_in((shown, lacking))
+    assert one.severity == "stops" and "has none in partition 1, with 2" in one.seen
+    moved = replace(clicks, blocks=({1: [], 2: block[2], 3: block[1], 0: [*block[0], *block[3]]},))
+    for other in (clicks, replace(lacking, cut_short=True), moved, replace(clicks, blocks=({**block, 9: []},))):
+        assert found_in((shown, other)) == []
 
 
 def test_an_outage_is_no_habit() -> None:
