@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_learner.config.tree import Tree
-from stream_learner.config.values import ABSENCE_MS, format_duration_ms, format_size_bytes
+from stream_learner.config.values import ABSENCE_MS, SECOND_MS, format_duration_ms, format_size_bytes
 
 if TYPE_CHECKING:
     from stream_learner.core.model.optimizers import Optimizer
@@ -43,7 +43,10 @@ def doubtful(config: Tree) -> Iterator[Problem]:
     if join.window_ms <= join.lateness_ms:
         lateness = format_duration_ms(join.lateness_ms)
         what = "clicks are kept for longer than they count, and an impression may come after its window and be learned"
-        yield "join.window", f"is not longer than join.lateness ({lateness}): {what}"
+        less_ms = max(join.window_ms // 2, SECOND_MS)
+        both = "join.lateness and join.max_skew" if join.max_skew_ms > less_ms else "join.lateness"
+        fits = f"; {both}: {format_duration_ms(less_ms)} fits" if less_ms < join.window_ms else ""
+        yield "join.window", f"is not longer than join.lateness ({lateness}): {what}{fits}"
     if config.topics.retention_ms <= config.must_keep_ms()[config.examples_topic] + ABSENCE_MS:
         kept = format_duration_ms(config.topics.retention_ms)
         yield "topics.retention", f"is {kept}: a role that is away, or held by the gate, for longer cannot go on"

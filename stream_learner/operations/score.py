@@ -37,7 +37,7 @@ UNKNOWN = (
 def score(config: Config, events: Path | None, output: Path | None, batch: int) -> None:
     """Predict every line of `events` (None: stdin) into `output` (None: stdout), up to `batch` lines at once.
 
-    Raises NotReady if no replica is complete in `scorer.ready_timeout`, ConfigError for files that cannot be opened.
+    Raises NotReady as `_wait` does, ConfigError for files that cannot be opened.
     """
     with ExitStack() as stack:
         source: IO[bytes] = _opened(stack, events, "rb") if events else sys.stdin.buffer
@@ -63,12 +63,15 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
 
 
 def _wait(scorer: Scorer, config: Config) -> None:
-    """Wait for the first version, and say soon why there is none. Raises as `Scorer.wait_ready` does."""
+    """Wait for the first version, and say soon why there is none. Raises as `Scorer.wait_ready` does; soon where the
+    learner says that it publishes none, unless `scorer.ready_timeout` is set.
+    """
     timeout_s = config.scorer.ready_timeout_ms / 1000
     try:
         scorer.wait_ready(min(SAY_S, timeout_s))
     except NotReady:
-        if timeout_s <= SAY_S:
+        is_set = "ready_timeout_ms" in config.scorer.model_fields_set
+        if timeout_s <= SAY_S or (scorer.is_held and not is_set):
             raise
         waits = {"waits_seconds": round(timeout_s - SAY_S)}
         get_logger("score").warning("no_version_yet", reason=scorer.why_not_ready, **waits)

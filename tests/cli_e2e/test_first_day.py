@@ -17,6 +17,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -257,6 +258,20 @@ MISTAKES: dict[str, tuple[Site, str]] = {
         clicked(ref=lambda one: {"impression_id": [one.id]}),
         "clicks_id_in_list | the id as a field of its own | are in `ref.impression_id`, a list of values",
     ),
+    "clicks that have stopped": (
+        replace(SITE.with_clicks(times=lambda one: int(one.number < IMPRESSIONS // 3)), spacing_ms=2_000).with_settings(
+            'join.window="2m"', 'join.lateness="1m"', 'join.max_skew="1m"'
+        ),
+        "clicks_missing | what sends clicks | no click from 20 | would have one",
+    ),
+    "no clicks in a partition": (
+        SITE.with_clicks(times=lambda one: int(zlib.crc32(one.id.encode()) % 4 != 2)),
+        "clicks_missing | leaves them out | has none in partition 2, with 2",
+    ),
+    "half of the ids in other letters": (
+        clicked(ref=lambda one: {"impression_id": one.id.lower() if one.number % 2 else one.id}),
+        "matches | input.clicks.topic | of the others would, but for upper and lower case",
+    ),
     "clicks that are views": (
         SITE.with_impressions(times=lambda one: int(one.number in CLICKED)),
         "mostly_clicked | input.clicks.topic | views or the impressions themselves",
@@ -363,13 +378,14 @@ class Day:
         """The configuration of a site whose topics are there."""
         replayed = max(site.impressions.delay_ms, site.clicks.delay_ms)
         end_ms = self._now_ms - (replayed if replayed == MONTH_MS else 0)
-        sides = zip(("impressions", "clicks"), (site.impressions, site.clicks), sites.happened(end_ms), strict=True)
-        names = {side: self._topic(side, topic, end_ms, of) for side, topic, of in sides}
+        both = sites.happened(end_ms, spacing_ms=site.spacing_ms)
+        sides = zip(("impressions", "clicks"), (site.impressions, site.clicks), both, strict=True)
+        names = {side: self._topic(side, topic, of) for side, topic, of in sides}
         return sites.tree_of(site, bootstrap=self.bootstrap, **names)
 
-    def _topic(self, side: str, topic: Topic, end_ms: int, events: list[Happened]) -> str:
+    def _topic(self, side: str, topic: Topic, events: list[Happened]) -> str:
         """The name of a topic that is written like this."""
-        key = id(topic), end_ms
+        key = id(topic), events[0].time_ms
         if key not in self._made:
             self._made[key] = self._topics(side, topic.partitions, **topic.configs)
             sites.send(self.bootstrap, self._made[key], topic, events)
@@ -605,6 +621,7 @@ SILENT: dict[str, tuple[str, str]] = {
     "the click's id is another field": ("id_fields", "input.clicks.id: ref.impression_id"),
     "seconds read as milliseconds": ("clicks_time_unit", "input.clicks.time_unit: s"),
     "a number without a scale": ("number_without_scale", "a constant has 1"),
+    "clicks that have stopped": ("clicks_missing", "what sends clicks"),
 }
 """The finding that joiner and learner log, and words of `/readyz`."""
 
@@ -612,7 +629,7 @@ SILENT: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("mistake", SILENT)
 def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
     """Joiner and learner run without an error, tell in their logs what is wrong, and the model is held. `score` says so
-    in their words."""
+    in their words, and does not wait unless it is told how long."""
     finding, words = SILENT[mistake]
     model = day.model(MISTAKES[mistake][0])
     joiner, learner = model.roles()
@@ -624,8 +641,8 @@ def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
     assert (status["publication"], status["published"]) == ("held", None)
     said = {event["role"] for event in logged if event["event"] == "topics_do_not_fit" and event["finding"] == finding}
     assert said == {"joiner", "learner"}
-    ended = answer_of("score", "-c", model.file, "--set", "scorer.ready_timeout=3500ms")
-    told = ["the learner holds the first version", words, "stream-learner gate status"]
+    ended = answer_of("score", "-c", model.file)
+    told = ["is not ready after 3 s", "the learner holds the first version", words, "stream-learner gate status"]
     assert ended.code == errors.NotReady.exit_code
     assert lacking(told, ended.err.splitlines()[-1]) == [], "the error says it, too, not only the warning before it"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from stream_learner.config import load_config
@@ -150,3 +152,13 @@ def test_a_setting_that_was_hardly_meant_is_doubted(
     found = doubts(*settings)
     assert len(found) == 1 and found[0].startswith(said), found
     assert doubts(*almost) == doubts() == []
+
+
+@pytest.mark.parametrize("settings", [("join.lateness=7d",), ("join.window=5s",), ("join.window=2s", "join.skew=1s")])
+def test_a_window_that_is_not_longer_than_lateness_is_told_what_fits(settings: tuple[str, ...]) -> None:
+    """With what it names there is no doubt."""
+    told = re.search(r"; (join.lateness( and join.max_skew)?): (\S+) fits$", "\n".join(doubts(*settings)))
+    assert told is not None
+    names, _, value = told.groups()
+    named = [f"join.lateness={value}", *([f"join.max_skew={value}"] if "max_skew" in names else [])]
+    assert doubts(*settings, *named) == []

@@ -332,7 +332,7 @@ SCORER_FIELDS = _counter("scorer_fields_total", "Fields of the events that were 
 SCORER_FIELDS_UNKNOWN = _counter(
     "scorer_fields_unknown_total",
     "Of these fields those of which no feature has had a weight, in at least 30 events: misspelt, new to the model, of "
-    "no use to it, or with other values in every event.",
+    "no use to it, or with other values in every event; and those that the configuration names and none of 30 had.",
 )
 
 SERVE_REQUESTS = _counter(

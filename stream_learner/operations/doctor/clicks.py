@@ -78,7 +78,9 @@ def check_begin(
         first_ms = max(first_ms, config.join.start)
     usual_ms = min(config.join.window_ms, quantile([*delays], 0.99)) if len(delays) >= ENOUGH else config.join.window_ms
     until_ms = begin_ms - usual_ms
-    before = _share_between(impressions, clocks[0], first_ms, until_ms)
+    ends = (until_ms, math.inf)
+    of_before, of_all = (events_between(impressions, clocks[0], first_ms, end_ms) for end_ms in ends)
+    before = of_before / max(of_all, 1.0)
     if before <= LITTLE or until_ms >= last_ms or begin_ms - first_ms > LONG_MS:
         return
     if clicks.sample.held * math.log(1 - before) > math.log(CHANCE):
@@ -91,11 +93,9 @@ def check_begin(
     yield Finding("stops", "clicks_begin_late", seen, means, f"join.start: {moment(begin_ms).replace(' ', 'T')}Z")
 
 
-def _share_between(side: Side, clock: Clock, begin_ms: int, end_ms: float) -> float:
-    """The share of the events from `begin_ms` until `end_ms`, of those since `begin_ms`: by offsets, between events
-    that were read by their times.
-    """
-    between = since = 0.0
+def events_between(side: Side, clock: Clock, begin_ms: float, end_ms: float) -> float:
+    """About how many events a topic has between two times: by offsets, between events that were read by their times."""
+    found = 0.0
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for event in (*side.firsts, *side.events):
         if (time := clock.of(event)) is not None:
@@ -103,8 +103,8 @@ def _share_between(side: Side, clock: Clock, begin_ms: int, end_ms: float) -> fl
     for of in by_partition.values():
         offsets, times = (np.array(column, float) for column in zip(*sorted(of), strict=True))
         begin, end = np.interp([begin_ms, end_ms], np.maximum.accumulate(times), offsets)
-        between, since = between + max(end - begin, 0.0), since + max(offsets[-1] - begin, 1.0)
-    return between / max(since, 1.0)
+        found += max(end - begin, 0.0)
+    return found
 
 
 def _begin_ms(side: Side, clock: Clock) -> int:

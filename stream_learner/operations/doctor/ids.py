@@ -197,7 +197,7 @@ def check_matches(
             "matches",
             f"{len(expected) - len(lost):,} of {count_of(len(expected), 'click')} find an impression whose "
             f"`{ids.impressions}` is their `{ids.clicks}`, though the sample has the impressions of their time"
-            f"{_told_apart(lost, [pair.click for pair in pairs])}",
+            f"{_told_apart(lost, [pair.click for pair in pairs])}{_forms_of(impressions, lost, ids)}",
             "the others are of impressions elsewhere, as of another site or topic, or later than join.window; "
             f"the ids are, for example, {' and '.join(map(shown, examples))}",
             f"{impressions.setting('topic')} or {clicks.setting('topic')}, if it is another topic; else the producer",
@@ -216,6 +216,14 @@ def _expected(impressions: Side, clicks: Iterable[Event], clocks: tuple[Clock, C
             spans.append((max(t[0] for t in times) + window_ms, min(t[-1] for t in times)))
     timed = ((clocks[1].of(event), event) for event in clicks)
     return [event for time, event in timed if time is not None and any(begin <= time <= end for begin, end in spans)]
+
+
+def _forms_of(impressions: Side, lost: Sequence[Event], ids: IdPaths) -> str:
+    """How many clicks would find their impression if both wrote the id alike, for the message; "" for hardly any."""
+    known = {_alike(value) for value in values_of(impressions.events, ids.impressions)}
+    alike = sum(_alike(value) in known for value in values_of(lost, ids.clicks))
+    words = f"; {alike:,} of the others would, but for upper and lower case, dashes, white space or leading zeros"
+    return words if alike >= ENOUGH else ""
 
 
 def _told_apart(lost: Sequence[Event], matched: Sequence[Event]) -> str:

@@ -11,11 +11,12 @@ of TalkingData and Criteo: areas under the curve of 0.6 to 0.8).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stream_learner.operations.doctor.events import Event, paths_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, quantile, shown
@@ -28,6 +29,9 @@ SURE = 0.95
 TRACED = 0.5
 MOST_CLICKED = 0.5
 """Where more impressions than this have a click, a value that always has one says little."""
+
+Flags = NDArray[np.bool_]
+Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -65,44 +69,44 @@ def leaks(events: Sequence[Event], pairs: Sequence[Pair], no_features: Set[str |
     paths not to look at.
     """
     of_clicked = {id(pair.impression) for pair in pairs}
-    clicked = [id(event) in of_clicked for event in events]
-    if not ENOUGH <= sum(clicked) <= MOST_CLICKED * len(events):
+    clicked = np.array([id(event) in of_clicked for event in events], bool)
+    if not ENOUGH <= clicked.sum() <= MOST_CLICKED * len(events):
         return []
     judged = (_judged(path, events, clicked) for path in paths_of(events) if path not in no_features)
     return [one for one in judged if one.area > AREA_WARNS or one.value is not None]
 
 
-def _judged(path: str, events: Sequence[Event], clicked: Sequence[bool]) -> Leak:
-    found = _values(path, events)
-    values = _ranged(found)
-    area = max(_area(values, clicked), _area_of_size(found, clicked))
-    counts: dict[str, list[int]] = {}
-    for of_event, is_clicked in zip(values, clicked, strict=True):
-        for value in set(of_event):
-            counts.setdefault(value, [0, 0])[is_clicked] += 1
-    sure = [(n[1], value) for value, n in counts.items() if n[1] >= ENOUGH and n[1] > SURE * sum(n)]
-    most, value = max(sure, default=(0, ""))
-    traced = most / sum(clicked)
-    return Leak(path, area, value, traced) if traced > TRACED else Leak(path, area, None, 0.0)
+def _judged(path: str, events: Sequence[Event], clicked: Flags) -> Leak:
+    kinds: dict[tuple[type, Any], int] = {}
+    """Values by their type, too: True is 1, and another text."""
+    firsts = [event.fields.get(path) for event in events]
+    codes = np.array([kinds.setdefault((type(value), value), len(kinds)) for value in firsts], np.int64)
+    further = [(i, value) for i, event in enumerate(events) for value in event.more.get(path, ())]
+    more = np.array([(i, kinds.setdefault((type(value), value), len(kinds))) for i, value in further], np.int64)
+    at, flat = np.concatenate([[np.arange(len(events)), codes], more.reshape(-1, 2).T], axis=1)
+
+    texts: dict[str, int] = {}
+    of_kinds = _ranged([value for _, value in kinds], np.bincount(flat, minlength=len(kinds)))
+    text_of = np.array([texts.setdefault(text, len(texts)) for text in of_kinds], np.int64)
+    at, flat = np.divmod(np.unique(at * len(texts) + text_of[flat]), len(texts))
+    numbers = np.array([float(value) if _is_number(value) else np.nan for _, value in kinds])
+    area = max(_area(at, flat, clicked), _area_of_size(numbers[codes], clicked))
+    counts, of_clicks = np.bincount(flat), np.bincount(flat[clicked[at]], minlength=len(texts))
+    sure = np.where((of_clicks >= ENOUGH) & (of_clicks > SURE * counts), of_clicks, 0)
+    traced = float(sure.max() / clicked.sum())
+    return Leak(path, area, [*texts][sure.argmax()], traced) if traced > TRACED else Leak(path, area, None, 0.0)
 
 
-def _values(path: str, events: Sequence[Event]) -> list[list[Any]]:
-    """The values of a field in each event; a list has several."""
-    return [[event.fields.get(path), *event.more.get(path, ())] for event in events]
-
-
-def _ranged(found: Sequence[Sequence[Any]]) -> list[list[str]]:
-    """Values as text, numbers of many values as ranges, but for those that many events have."""
-    counts = Counter(value for value in chain(*found) if _is_number(value))
-    total = counts.total()
-    numbers = sorted(value for value, n in counts.items() for _ in range(n) if n * RANGES < total)
+def _ranged(values: Sequence[Any], counts: Codes) -> list[str]:
+    """Values as text, numbers of many values as ranges, but for those that many events have. counts: of each."""
+    numbered = [(value, n) for value, n in zip(values, counts.tolist(), strict=True) if _is_number(value)]
+    total = sum(n for _, n in numbered)
+    rare = {value: n for value, n in numbered if n * RANGES < total}
+    numbers = sorted(value for value, n in rare.items() for _ in range(n))
     edges: list[float] = []
-    if len(counts) > RANGES and numbers:
+    if numbers and len(numbered) > RANGES:
         edges = sorted({quantile(numbers, n / RANGES) for n in range(1, RANGES)})
-    common = {value for value, n in counts.items() if n * RANGES >= total}
-    kinds = {(type(value), value) for value in chain(*found)}  # True is 1, and another text
-    texts = {kind: _text(kind[1], [] if kind[1] in common else edges) for kind in kinds}
-    return [[texts[type(value), value] for value in of_event] for of_event in found]
+    return [_text(value, edges if _is_number(value) and value in rare else []) for value in values]
 
 
 def _is_number(value: Any) -> bool:
@@ -112,50 +116,43 @@ def _is_number(value: Any) -> bool:
 def _text(value: Any, edges: Sequence[float]) -> str:
     if value is None:
         return "no value"
-    if not edges or not _is_number(value):
+    if not edges:
         return shown(value)
     at = bisect_right(edges, value)
     limits = [f"{edge:g} or more" for edge in edges[:at][-1:]] + [f"less than {edge:g}" for edge in edges[at : at + 1]]
     return ", ".join(limits)
 
 
-def _area(values: Sequence[Sequence[str]], clicked: Sequence[bool]) -> float:
-    """Of the odd events, scored by the rates of the even ones; a list counts by its largest."""
-    base = sum(clicked) / len(clicked)
-    counts: dict[str, list[int]] = {}
-    for of_event, is_clicked in zip(values[::2], clicked[::2], strict=True):
-        for value in set(of_event):
-            counts.setdefault(value, [0, 0])[is_clicked] += 1
-    rates = {value: (n[1] + base) / (sum(n) + 1) for value, n in counts.items()}
-    scored = [
-        (max(rates.get(value, base) for value in of_event), is_clicked)
-        for of_event, is_clicked in zip(values[1::2], clicked[1::2], strict=True)
-    ]
-    return area_under_curve(scored)
+def _area(at: Codes, values: Codes, clicked: Flags) -> float:
+    """Of the odd events, scored by the rates of the even ones; a list counts by its largest.
+
+    at, values: pairs of an event and a value that it has, in the order of events.
+    """
+    even, base, count = at % 2 == 0, clicked.mean(), values.max() + 1
+    of_clicks = np.bincount(values[even & clicked[at]], minlength=count)
+    rates = (of_clicks + base) / (np.bincount(values[even], minlength=count) + 1)
+    scores = np.maximum.reduceat(rates[values], np.searchsorted(at, np.arange(len(clicked))))
+    return area_under_curve(scores[1::2], clicked[1::2])
 
 
-def _area_of_size(found: Sequence[Sequence[Any]], clicked: Sequence[bool]) -> float:
-    """Of the events that have a number, by its size: large or small."""
-    scored = [(of[0], is_clicked) for of, is_clicked in zip(found, clicked, strict=True) if _is_number(of[0])]
-    if len(scored) < len(found) / 2 or sum(is_clicked for _, is_clicked in scored) < ENOUGH:
+def _area_of_size(numbers: NDArray[np.float64], clicked: Flags) -> float:
+    """Of the events that have a number, by its size: large or small. numbers: NaN for none."""
+    has = ~np.isnan(numbers)
+    if has.mean() < 0.5 or clicked[has].sum() < ENOUGH:
         return 0.5
-    area = area_under_curve(scored)
+    area = area_under_curve(numbers[has], clicked[has])
     return max(area, 1 - area)
 
 
-def area_under_curve(scored: Iterable[tuple[float, bool]]) -> float:
+def area_under_curve(scores: NDArray[np.float64], clicked: Flags) -> float:
     """The share of pairs of a click and another event of which the click has the higher score, equal ones a half.
 
-    >>> area_under_curve([(0.9, True), (0.1, False)]), area_under_curve([(0.5, True), (0.5, False)])
-    (1.0, 0.5)
+    >>> area_under_curve(np.array([0.9, 0.1]), np.array([True, False]))
+    1.0
+    >>> area_under_curve(np.array([0.5, 0.5]), np.array([True, False]))
+    0.5
     """
-    counts: dict[float, list[int]] = {}
-    for score, is_clicked in scored:
-        counts.setdefault(score, [0, 0])[is_clicked] += 1
-    below = pairs = 0.0
-    for score in sorted(counts):
-        others, clicks = counts[score]
-        pairs += clicks * (below + others / 2)
-        below += others
-    positives = sum(n[1] for n in counts.values())
-    return pairs / (below * positives) if below and positives else 0.5
+    distinct, of = np.unique(scores, return_inverse=True)
+    clicks, others = (np.bincount(of[which], minlength=len(distinct)) for which in (clicked, ~clicked))
+    pairs = float(clicks.sum()) * float(others.sum())
+    return float(clicks @ (np.cumsum(others) - others / 2)) / pairs if pairs else 0.5

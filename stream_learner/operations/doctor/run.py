@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_learner.adapters.kafka import KafkaSettings
 from stream_learner.config import Config
@@ -30,8 +30,8 @@ from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quant
 from stream_learner.operations.doctor.hours import hours_of
 from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_listed, check_matches
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
-from stream_learner.operations.doctor.leaks import leaks
-from stream_learner.operations.doctor.outages import check_outages, outages_of
+from stream_learner.operations.doctor.leaks import Leak, leaks
+from stream_learner.operations.doctor.outages import check_outages, check_partitions, outages_of
 from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
@@ -80,9 +80,9 @@ def doctor(config: Config, limits: Limits, show: Show, *, advises: bool = True) 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
     """Make a configuration from a look at the topics, and judge them by it. Raises what `doctor` raises."""
     sides = _sides(configured(()), limits, show)
-    proposal = propose(configured, *sides)
+    proposal, looked = propose(configured, *sides)
     config = configured(proposal.overrides())
-    report = examine(config, *sides, look_at(_settings(config), config))
+    report = _report(replace(looked, config=config), look_at(_settings(config), config), advises=True)
     proposal.add_crosses(report.crosses)
     return replace(report, configuration=proposal.text(config))
 
@@ -105,6 +105,7 @@ class _Looked:
 
     clocks, ids, keys: those that fit, configured or not. times: the fields that look like times. of_times, of_ids: what
     is wrong with those configured. delays: as of `delays_ms`. judged: as of `with_clicks_read`. forms: of records.
+    leaks: fields that tell the label.
     """
 
     config: Config
@@ -120,6 +121,8 @@ class _Looked:
     delays: list[float]
     keys: tuple[Keys, Keys]
     judged: list[Event]
+    fields: list[Field]
+    leaks: list[Leak]
 
     @property
     def share(self) -> float:
@@ -138,11 +141,14 @@ def examine(
     """Judge two samples, and what the brokers tell, by a configuration. advises: whether crosses and sizing are wanted,
     which no role has a use for.
     """
-    looked = _look(config, (impressions, clicks))
+    return _report(_look(config, (impressions, clicks)), cluster, advises=advises)
+
+
+def _report(looked: _Looked, cluster: Cluster, *, advises: bool) -> Report:
+    config, (impressions, _) = looked.config, looked.sides
     plan = config.event_specs()[0].impression_plan(config.feature_spec())
-    fields = fields_of(impressions)
+    fields, told = looked.fields, looked.leaks
     features = [one for one in fields if _is_feature(one, plan, looked)]
-    told = leaks(looked.judged, looked.pairs, {looked.ids.impressions, looked.clocks[0].path})
     rows, of_records = _check_records(looked, plan)
     findings = [*looked.forms, *looked.of_times[0], *looked.of_times[1], *looked.of_ids, *_check_pairs(looked)]
     findings += check_names(fields, config.feature_spec(), features)
@@ -167,18 +173,30 @@ def examine(
     )
 
 
-def _look(config: Config, sides: tuple[Side, Side]) -> _Looked:
+class _Fits(NamedTuple):
+    """Times and ids as the fields show them, whatever is configured."""
+
+    times: tuple[list[Clock], list[Clock]]
+    ids: IdPaths | None
+
+    @classmethod
+    def of(cls, sides: tuple[Side, Side]) -> _Fits:
+        times = time_fields(sides[0]), time_fields(sides[1])
+        return cls(times, best_pair(*sides, [time.path for found in times for time in found]))
+
+
+def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -> _Looked:
     """Forms, times and ids: each is told where it is wrong, and what fits is gone by."""
     (impressions, clicks), specs, most_bad = sides, config.event_specs(), config.join.max_bad_share
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
-    clocks, times = (timed[0][0], timed[1][0]), (time_fields(impressions), time_fields(clicks))
-    not_ids = [time.path for found in times for time in found]
-    best = best_pair(impressions, clicks, not_ids)
+    clocks, (times, best) = (timed[0][0], timed[1][0]), fits or _Fits.of(sides)
     ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
+    not_ids = [time.path for found in times for time in found]
     listed = None if best else best_pair(impressions, clicks, not_ids, in_lists=True)
     if listed is not None:
         ids, of_ids, best = listed, [*check_listed(sides, listed)], listed
     pairs = ids.pairs(impressions.events, clicks.events)
+    judged = with_clicks_read(impressions, pairs, clocks[0])
     return _Looked(
         config,
         sides,
@@ -192,7 +210,9 @@ def _look(config: Config, sides: tuple[Side, Side]) -> _Looked:
         pairs,
         delays_ms(pairs, clocks),
         (keys_of(impressions), keys_of(clicks)),
-        with_clicks_read(impressions, pairs, clocks[0]),
+        judged,
+        fields_of(impressions),
+        leaks(judged, pairs, {ids.impressions, clocks[0].path}),
     )
 
 
@@ -220,6 +240,7 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
         yield from check_begin(*looked.sides, clocks, looked.delays, looked.config)
         outages = outages_of(looked.sides, pairs, clocks, looked.delays, looked.config)
         yield from check_outages(outages, clicks.sample.topic)
+        yield from check_partitions(looked.sides, pairs)
 
 
 def _is_feature(field: Field, plan: Plan, looked: _Looked) -> bool:
@@ -270,25 +291,23 @@ def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
     }
 
 
-def propose(configured: Configured, impressions: Side, clicks: Side) -> Proposal:
-    """A first configuration: ids and times, then what needs them."""
-    times, proposal = (time_fields(impressions), time_fields(clicks)), Proposal()
-    ids = best_pair(impressions, clicks, (time.path for found in times for time in found))
-    proposal.add_inputs(ids, times)
+def propose(configured: Configured, impressions: Side, clicks: Side) -> tuple[Proposal, _Looked]:
+    """A first configuration: ids and times, then what needs them; and what was seen with these."""
+    sides, proposal = (impressions, clicks), Proposal()
+    fits = _Fits.of(sides)
+    proposal.add_inputs(fits.ids, fits.times)
 
-    specs = configured(proposal.overrides()).event_specs()
+    looked = _look(configured(proposal.overrides()), sides, fits)
+    specs, pairs = looked.config.event_specs(), [] if fits.ids is None else looked.pairs
     clocks = Clock(specs[0].time, specs[0].time_unit), Clock(specs[1].time, specs[1].time_unit)
-    pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
-    both = zip((impressions, clicks), clocks, strict=True)
     right = clocks if clock_gap_ms(pairs, clocks) is None else (OF_RECORDS, OF_RECORDS)
     delays = delays_ms(pairs, right)
-    proposal.add_join(delays, max(disorder_ms(side, clock) for side, clock in both))
+    proposal.add_join(delays, max(disorder_ms(side, clock) for side, clock in zip(sides, clocks, strict=True)))
 
     plan = specs[0].impression_plan(configured(()).feature_spec())
-    features = [one for one in fields_of(impressions) if plan.of(one.path).feature]
+    features = [one for one in looked.fields if plan.of(one.path).feature]
+    outages = outages_of(sides, pairs, right, delays, configured(proposal.overrides()))
     judged = with_clicks_read(impressions, pairs, right[0])
-    found = leaks(judged, pairs, {specs[0].id, right[0].path})
-    outages = outages_of((impressions, clicks), pairs, right, delays, configured(proposal.overrides()))
     hours = None if outages.found else hours_of(judged, pairs, right[0])  # an outage is no habit
-    proposal.add_features(features, {str(time.path) for time in times[0]}, found, hours)
-    return proposal
+    proposal.add_features(features, {str(time.path) for time in fits.times[0]}, looked.leaks, hours)
+    return proposal, looked

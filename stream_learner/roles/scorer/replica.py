@@ -275,6 +275,11 @@ class ModelReplica:
         return "" if reader.replica.ready else reader.replica.why_not_ready
 
     @property
+    def is_held(self) -> bool:
+        """Whether nothing was ever published, and its learner says why."""
+        return self.replica.is_unpublished and bool(self._why_held())
+
+    @property
     def why_stale(self) -> str:
         """How long ago the last version was published, and why none came since; "" if the version is not stale."""
         if self._whole is None or not self._quiet_for(self._stale_after_ms):

@@ -8,7 +8,9 @@ A field is known once one of its features has had a weight, and unknown after `L
 Names come from the events and the specification, since a model has hashes only. So a field that counts for nothing, or
 whose values never come again, is unknown too.
 
-A time whose hour or weekday is a feature is missing where no event has it: a request has no time by itself.
+A time whose hour or weekday is a feature is missing where no event has it: a request has no time by itself. Of the
+other fields that the specification names one may be rare; where no event has most of them, requests lack what
+impressions have. How many features an example usually has a snapshot does not tell.
 """
 
 from __future__ import annotations
@@ -74,8 +76,9 @@ class RequestFit:
         self._looks: Counter[str] = Counter()
         self._known: set[str] = set()
         self._said: set[str] = set()
-        self._untimed: dict[str, int] = {}
-        """By a time that is a feature, how many events lacked it; -1 once one had it, or it was told."""
+        self._said_absent: set[str] = set()
+        self._absent: dict[str, int] = {}
+        """By a field that the specification names, how many events lacked it; -1 once one had it."""
 
     def follow(self, predictor: EventPredictor) -> None:
         """Count the events of a predictor, of one thread, from now on."""
@@ -122,8 +125,7 @@ class RequestFit:
         a near name is known.
         """
         plan = Plan(roles={}, features=spec, ignore=ignored)
-        for event, weighty in [found for raw in events if (found := self._note(plan, raw, weight)) is not None]:
-            leaves = _leaves(event)
+        for leaves, weighty in [found for raw in events if (found := self._note(plan, raw, weight)) is not None]:
             unknown = {name: leaves[name] for name in weighty if name in leaves and name not in self._known}
             told = {
                 name: value
@@ -131,16 +133,19 @@ class RequestFit:
                 if self._looks[name] >= LEAST_LOOKS or self._nearest(plan, name, value, leaves, weight)
             }
             self._tell("request_fields_unknown", plan, told, leaves, weight)
-        self._tell_times(spec, least=1)
+        self._tell_absent(spec, least=1)
 
     def _note(self, plan: Plan, raw: bytes, weight: Weight) -> tuple[dict[str, Any], dict[str, bool]] | None:
-        """Note which fields of an event are known; the event, and whether each of its fields has a weight."""
+        """Note which fields of an event are known; its fields, and whether each of them has a weight."""
         try:
             event = parse_event(raw, plan.max_event_bytes)
             row = read_event(plan, event, 0)
         except Refused:
             return None
-        self._note_times(plan.features, event)
+        leaves = _leaves(event)
+        for name in _named(plan.features or FeatureSpec()):
+            has = any(covered(leaf, (name,)) for leaf in leaves)
+            self._absent[name] = -1 if has or self._absent.get(name, 0) < 0 else self._absent.get(name, 0) + 1
         weighty = {origin: False for origin in row.origins if isinstance(origin, str)}
         for key, origin in zip(row.keys, row.origins, strict=True):
             if isinstance(origin, str) and weight(key):
@@ -149,44 +154,47 @@ class RequestFit:
             if name in self._looks or len(self._looks) < MOST_FIELDS:
                 self._looks[name] += 1
         self._known.update(name for name, has in weighty.items() if has and name in self._looks)
-        return event, weighty
+        return leaves, weighty
 
-    def _note_times(self, spec: FeatureSpec | None, event: dict[str, Any]) -> None:
-        """Note which times that are features an event lacks."""
-        names = [name for name, settings in spec.fields.items() if settings.is_time] if spec is not None else []
-        present = _leaves(event) if names else {}
-        for name in names:
-            count = self._untimed.get(name, 0)
-            self._untimed[name] = -1 if name in present or count < 0 else count + 1
+    def _tell_absent(self, spec: FeatureSpec, least: int = LEAST_LOOKS) -> int:
+        """Log the times that are features and that no event had, and the other fields that the specification names
+        where most of these are in none; each once. Returns how many of the others none of `LEAST_LOOKS` events had.
 
-    def _tell_times(self, spec: FeatureSpec, least: int = LEAST_LOOKS) -> None:
-        """Log the times that are features and that no event had, each once. least: of so many events; where they have
-        a feature for a missing value, of `LEAST_LOOKS` in any case.
+        least: of so many events a time is told; where it has a feature for a missing value, of `LEAST_LOOKS` in any
+        case.
         """
-        lacking = [
+        named = _named(spec)
+        times = [name for name in named if name in spec.fields and spec.fields[name].is_time]
+        untimed = [
             name
-            for name, count in self._untimed.items()
-            if count >= (LEAST_LOOKS if spec.fields[name].missing == "indicator" else least)
+            for name in times
+            if self._absent.get(name, 0) >= (LEAST_LOOKS if spec.fields[name].missing == "indicator" else least)
         ]
-        if lacking:
-            self._untimed |= dict.fromkeys(lacking, -1)
-            self._log.warning("request_time_missing", fields=lacking, action=TIME_ACTION)
+        others = [name for name in named if name not in times]
+        lacking = [name for name in others if self._absent.get(name, 0) >= LEAST_LOOKS]
+        most = lacking if len(lacking) > max(len(others) / 2, 1) else []
+        of_events = (("request_time_missing", untimed, TIME_ACTION), ("request_fields_missing", most, ACTION))
+        for what, fields, action in of_events:
+            new = [name for name in fields if name not in self._said_absent]
+            self._said_absent.update(new)
+            if new:
+                self._log.warning(what, fields=new[:MOST_SAID], action=action)
+        return len(lacking)
 
     def _look(self, plan: Plan, raw: bytes, weight: Weight) -> None:
         """Note which fields of an event are known, and tell of those that are not."""
         found = self._note(plan, raw, weight)
         if found is None:
             return
-        event, weighty = found
-        self._tell_times(plan.features or FeatureSpec())
-        leaves = _leaves(event)
+        leaves, weighty = found
+        absent = self._tell_absent(plan.features or FeatureSpec())
         unknown = [
             name  # the feature of a field that is missing is no field
             for name in weighty
             if name in leaves and self._looks[name] >= LEAST_LOOKS and name not in self._known
         ]
-        self._metrics.inc(names.SCORER_FIELDS, len(weighty))
-        self._metrics.inc(names.SCORER_FIELDS_UNKNOWN, len(unknown))
+        self._metrics.inc(names.SCORER_FIELDS, len(weighty) + absent)
+        self._metrics.inc(names.SCORER_FIELDS_UNKNOWN, len(unknown) + absent)
         if any(weighty.values()):
             self._tell("request_fields_unknown", plan, {name: leaves.get(name) for name in unknown}, leaves, weight)
             return
@@ -215,6 +223,13 @@ class RequestFit:
         near = next((other for other in _spellings(name) if _has_weight(plan, other, value, weight)), None)
         near = near or next(iter(difflib.get_close_matches(name.lower(), by_lower, n=1)), None)
         return by_lower.get(near, near) if near else None
+
+
+def _named(spec: FeatureSpec) -> list[str]:
+    """The fields that a specification names as features."""
+    crossed = (name for cross in spec.crosses for name in cross)
+    fields = (name for name, settings in spec.fields.items() if settings.kind != "ignore")
+    return [*dict.fromkeys((*spec.include, *spec.categorical, *fields, *crossed))]
 
 
 def _leaves(event: dict[str, Any]) -> dict[str, Any]:

@@ -182,6 +182,12 @@ class Scorer:
         return not self.why_not_ready
 
     @property
+    def is_held(self) -> bool:
+        """Whether there is no version because the learner publishes none, and says why."""
+        current = self._served.current
+        return current is not None and current.is_held
+
+    @property
     def why_not_ready(self) -> str:
         """The reason why it is not ready, "" if it is."""
         if not self._started:

@@ -35,14 +35,14 @@ class Happened(NamedTuple):
     user: str
 
 
-def happened(end_ms: int, seed: int = 1) -> tuple[list[Happened], list[Happened]]:
+def happened(end_ms: int, seed: int = 1, spacing_ms: int = SPACING_MS) -> tuple[list[Happened], list[Happened]]:
     """Impressions, the last one some seconds before `end_ms`, and the clicks on them, each in the order of time."""
     draw = random.Random(seed)
-    begin_ms = end_ms - IMPRESSIONS * SPACING_MS - LONGEST_MS
+    begin_ms = end_ms - IMPRESSIONS * spacing_ms - LONGEST_MS
     impressions = [
         Happened(
             n,
-            begin_ms + n * SPACING_MS,
+            begin_ms + n * spacing_ms,
             f"{draw.getrandbits(64):016X}-{draw.getrandbits(32):08X}",
             f"u{draw.randrange(90)}",
         )
@@ -122,11 +122,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class Site:
-    """Both topics, and the configuration that they are judged by, as overrides of `CONFIGURATION`."""
+    """Both topics, and the configuration that they are judged by, as overrides of `CONFIGURATION`. spacing_ms: between
+    impressions, on a real Kafka.
+    """
 
     impressions: Topic = field(default_factory=lambda: Topic(impression))
     clicks: Topic = field(default_factory=lambda: Topic(click))
     settings: tuple[str, ...] = ()
+    spacing_ms: int = SPACING_MS
 
     def with_impressions(self, **changes: Any) -> Site:
         """A site whose impressions are written otherwise."""
@@ -200,7 +203,8 @@ def produce(bootstrap: str, names: tuple[str, str], site: Site, end_ms: int) -> 
 
 def send(bootstrap: str, name: str, topic: Topic, events: Iterable[Happened]) -> None:
     """Send events to a topic that exists, each as often as the topic says."""
-    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": topic.partitioner, "linger.ms": 5})
+    in_order = {"linger.ms": 5, "max.in.flight": 1}  # also where a batch is sent again, as to a topic just made
+    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": topic.partitioner, **in_order})
     for one in events:
         at_ms, partition = one.time_ms + topic.delay_ms, topic.partition(one)
         for _ in range(topic.times(one)):

@@ -443,7 +443,7 @@ def proposed(site: Site, sampled: tuple[TopicSample, TopicSample] | None = None)
     sides = [side_of(*one) for one in both]  # type: ignore[arg-type]
     topics = [f"input.{side.name}.topic={side.name}" for side in sides]
     least = ["model=ctr", "kafka.bootstrap.servers=localhost:1", *topics]
-    proposal = propose(lambda overrides: load_config(None, overrides=[*least, *overrides]), *sides)
+    proposal, _ = propose(lambda overrides: load_config(None, overrides=[*least, *overrides]), *sides)
     load_config(None, overrides=[*least, *proposal.overrides()])
     return proposal.settings, "\n".join(proposal.notes)
 

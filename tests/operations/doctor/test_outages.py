@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from stream_learner.operations.doctor.findings import Finding
 from stream_learner.operations.doctor.outages import outages_in
 from stream_learner.operations.doctor.run import examine
 from stream_learner.operations.doctor.sample import Record, TopicSample
-from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression
+from tests.operations.doctor.site import EPOCH_MS, Happened, Site, click, configuration, impression, samples
 from tests.operations.doctor.test_doctor_on_samples import proposed
 
 Numbers = NDArray[np.int64]
@@ -106,11 +107,13 @@ def test_stretches_without_a_click_are_found(case: str) -> None:
         assert all(abs(one.clicks / one.impressions - 0.166) < 0.03 for one in found)
 
 
-def site(is_lost: Callable[[Numbers], NDArray[np.bool_]], count: int = 6_000) -> tuple[TopicSample, TopicSample]:
+def site(
+    is_lost: Callable[[Numbers], NDArray[np.bool_]], count: int = 6_000, share: float = 0.166
+) -> tuple[TopicSample, TopicSample]:
     """Four days, in one partition."""
     draw = np.random.default_rng(1)
     times = spread(draw, count, 4)
-    clicked = (draw.random(count) < 0.166) & ~is_lost(times)
+    clicked = (draw.random(count) < share) & ~is_lost(times)
     events = [Happened(n, BEGIN_MS + int(at), f"i{n}", "u") for n, at in enumerate(times)]
     clicks = [one._replace(time_ms=one.time_ms + 5_000) for one, has in zip(events, clicked, strict=True) if has]
     of_topics = ("impressions", events, impression), ("clicks", clicks, click)
@@ -126,6 +129,13 @@ def site(is_lost: Callable[[Numbers], NDArray[np.bool_]], count: int = 6_000) ->
         for name, of, write in of_topics
     ]
     return made[0], made[1]
+
+
+def large(samples: tuple[TopicSample, TopicSample], each: int) -> tuple[TopicSample, TopicSample]:
+    """The same of which so many of the oldest and of the newest impressions were read."""
+    (impressions, clicks), (records,) = samples, samples[0].blocks[0].values()
+    blocks, firsts = ({0: records[-each:]}, {0: records[:each]}), {0: records[:50]}
+    return replace(impressions, blocks=blocks, whole=False, firsts=firsts), clicks
 
 
 def found_in(samples: tuple[TopicSample, TopicSample], *settings: str) -> list[Finding]:
@@ -154,6 +164,41 @@ def test_clicks_that_are_missing_in_between() -> None:
     start = one.change.split(",")[0].removeprefix("join.start: ")
     assert found_in(site(lambda at: (at > DAY) & (at < DAY + 6 * HOUR)), f'join.start="{start}"') == []
     assert found_in(site(lambda at: at < 0)) == []
+
+
+@pytest.mark.parametrize("each", [300, 1_500])
+def test_clicks_of_a_large_topic_that_have_stopped(each: int) -> None:
+    """Though the windows of the newest impressions are not over, and those that were read of the time are few. The
+    figures are those of the topic. Nothing where clicks come, or where too few are missing."""
+    dead = large(site(lambda at: at > 3 * DAY, 60_000, 0.03), each)
+    (one,) = found_in(dead, 'join.window="10h"')
+    assert one.severity == "stops" and one.change.startswith("what sends clicks: no click has come since")
+    words = re.search(r": (\S+) of (\S+) impressions were shown then, of which about (\S+) would", one.seen)
+    assert words is not None
+    lost, of_all, clicks = (int(word.replace(",", "")) for word in words.groups())
+    assert abs(lost - 8_750) < 200 and abs(of_all - 53_750) < 200 and abs(clicks - 262) < 20
+    assert found_in((dead[0], replace(dead[1], cut_short=True)), 'join.window="10h"') == []
+    assert found_in(dead, 'join.window="23h"') == []
+    assert found_in(large(site(lambda at: at < 0, 60_000, 0.03), each), 'join.window="10h"') == []
+
+
+def test_clicks_of_impressions_that_were_not_read_are_no_measure() -> None:
+    """A sample that lacks most impressions of its clicks has no outage for that; one in its older block is found."""
+    assert found_in(large(site(lambda at: at < 0, 60_000), 10_000)) == []
+    (one,) = found_in(large(site(lambda at: (at > 8 * HOUR) & (at < 10 * HOUR), 60_000), 10_000))
+    assert one.severity == "warns" and " 07:59:58 to " in one.seen and "about 199 would" in one.seen
+
+
+def test_a_partition_without_clicks() -> None:
+    """Told where the others have some and lie in the partitions of their impressions, and all clicks were read."""
+    shown, clicks = samples(Site())
+    (block,) = clicks.blocks
+    lacking = replace(clicks, blocks=({**block, 1: []},))
+    (one,) = found_in((shown, lacking))
+    assert one.severity == "stops" and "has none in partition 1, with 2" in one.seen
+    moved = replace(clicks, blocks=({1: [], 2: block[2], 3: block[1], 0: [*block[0], *block[3]]},))
+    for other in (clicks, replace(lacking, cut_short=True), moved, replace(clicks, blocks=({**block, 9: []},))):
+        assert found_in((shown, other)) == []
 
 
 def test_an_outage_is_no_habit() -> None:

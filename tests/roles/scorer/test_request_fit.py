@@ -125,6 +125,27 @@ def test_a_time_that_no_event_has_is_told_once(missing: Literal["skip", "indicat
     assert few.log.lines == (told if missing == "skip" else [])
 
 
+def test_most_of_the_fields_that_are_named_are_in_no_event() -> None:
+    """Told once, and counted as fields that are unknown, so that the alert on their share fires. Not where half of them
+    come, be it now and then, or in an object."""
+    spec = FeatureSpec(
+        include=("site", "ad", "user", "price", "slot", "os"),
+        categorical=("ad", "slot"),
+        fields={"price": FieldSpec("number")},
+        crosses=(("site", "os"),),
+    )
+    world = Fit(spec)
+    assert world.look(*[{"site": "news"}] * (LEAST_LOOKS - 1)) == []
+    lacking = ("request_fields_missing", ["ad", "user", "price", "slot", "os"])
+    assert world.look({"site": "news"}) == [lacking]
+    assert world.look(*[{"site": "news"}] * LEAST_LOOKS) == []
+    fields, unknown = world.metric("fields"), world.metric("fields_unknown")
+    world.look({"site": "news"})
+    assert (world.metric("fields") - fields, world.metric("fields_unknown") - unknown) == (6, 5)
+    half = Fit(spec)
+    assert half.look({"user": {"kind": "new"}, "price": 1.5}, *[{"site": "news", "seen": 1}] * LEAST_LOOKS) == []
+
+
 def test_names_are_bounded() -> None:
     """However many a client makes up: the log names some, and forgets none of the known ones."""
     world = Fit()
