@@ -39,7 +39,14 @@ from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.report import FieldReport, forget_partition, lag_beyond_window_s, report_partitions
 from stream_learner.roles.joiner.retention import Headroom
 from stream_learner.roles.joiner.ticks import BrokersClock
-from stream_learner.roles.joiner.watches import AheadWatch, OrphanShare, ShareWatch, StreamReport, likely_causes
+from stream_learner.roles.joiner.watches import (
+    AheadWatch,
+    BehindWatch,
+    OrphanShare,
+    ShareWatch,
+    StreamReport,
+    likely_causes,
+)
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -53,8 +60,6 @@ FLUSH_S = 5.0
 RETRY_S = 1.0
 STUCK_S = 30.0
 """A record that waits so long for its acknowledgement is logged; the brokers may lack in-sync replicas."""
-BEHIND_S = 60.0
-"""A partition that is behind by more is logged."""
 MIN_PARTITION_BUFFER_BYTES = 1 << 20
 
 
@@ -110,7 +115,7 @@ class JoinerLoop:
         self._orphans = OrphanShare()
         self._ahead = AheadWatch(metrics, self._log)
         self._shares = ShareWatch(self._log)
-        self._behind = Episode(self._log, "behind", "caught_up", limit=BEHIND_S)
+        self._behind = BehindWatch(self._log)
         self._streams = StreamReport(metrics, self._log, self._brokers, window_s=config.join.window_ms / 1000)
         self._outage = BrokerOutage(self._log, "group_unreachable", "group_reachable")
         self._stuck = Episode(self._log, "appends_wait", "appends_go_on", limit=STUCK_S, ends_at=STUCK_S)
@@ -276,7 +281,8 @@ class JoinerLoop:
         self._report_partitions(list(self.partitions.values()))
         if self._plan.until_tick is None:
             lags_s = {partition: self._lag_s(joiner) for partition, joiner in self.partitions.items()}
-            self._behind.look_at_worst({partition: lag_s for partition, lag_s in lags_s.items() if lag_s is not None})
+            known = {partition: lag_s for partition, lag_s in lags_s.items() if lag_s is not None}
+            self._behind.look(known, time.monotonic())
         self._report()
 
     def _with_settings(self, partition: int, now: ToCommit) -> ToCommit:

@@ -5,7 +5,7 @@ guesses, clocks that differ, and shares of records that tell of a producer that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +24,9 @@ GUESSES_OVER_MS = 600_000
 """Guesses are over when none was found for so long."""
 DIFFERS_S = 5.0
 """A wall clock that differs from the brokers' by more is worth a line."""
+BEHIND_S = 60.0
+"""A partition that is behind by more is worth a line, if it has not come nearer for `FALLS_S`."""
+FALLS_S = 30.0
 AHEAD_S = 10.0
 """Log time that is ahead of the clock by more is worth a line."""
 PARTITION_GAUGES = (names.JOINER_STREAM_LAG, names.JOINER_CLICK_DELAY, names.JOINER_WINDOWS_WAIT)
@@ -109,6 +112,24 @@ class StreamReport:
     def forget(self, partition: int) -> None:
         """A partition is not joined here any more."""
         self._guessed.pop(partition, None)
+
+
+class BehindWatch:
+    """Notices when a partition is behind and does not catch up: the lag of a history that is read falls all the while."""
+
+    def __init__(self, log: Logger) -> None:
+        self._episode = Episode(log, "behind", "caught_up", limit=BEHIND_S)
+        self._least: dict[int, tuple[float, float]] = {}
+
+    def look(self, lags_s: Mapping[int, float], now_s: float) -> None:
+        """Take the lags of the partitions. now_s: the monotonic clock."""
+        least = self._least
+        self._least = {
+            partition: min(least.get(partition, (lag_s, now_s)), (lag_s, now_s)) for partition, lag_s in lags_s.items()
+        }
+        falling = {partition for partition, (_, since_s) in self._least.items() if now_s - since_s < FALLS_S}
+        told = lags_s if self._episode.lasts else {p: lag_s for p, lag_s in lags_s.items() if p not in falling}
+        self._episode.look_at_worst(told)
 
 
 class AheadWatch:

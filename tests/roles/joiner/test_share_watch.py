@@ -8,12 +8,10 @@ import random
 import pytest
 from structlog.testing import capture_logs
 
-from stream_learner.adapters.telemetry.episode import Episode
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.core.join.state import NOTHING_EARLY, Early
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, TickCounts
-from stream_learner.roles.joiner.loop import BEHIND_S
-from stream_learner.roles.joiner.watches import ShareWatch
+from stream_learner.roles.joiner.watches import FALLS_S, BehindWatch, ShareWatch
 
 
 def impressions(examples: int = 0, **others: int) -> TickCounts:
@@ -97,13 +95,23 @@ def test_a_share_is_over_at_half_its_bound() -> None:
 
 def test_being_behind_is_said_once_with_the_worst_partition() -> None:
     """From a minute on; it has caught up when all are below half of that, or given away."""
-    behind = Episode(get_logger("joiner"), "behind", "caught_up", limit=BEHIND_S)
+    begins = [{0: 0.0, 1: 0.0}, {0: 60.0, 1: 0.0}, {0: 61.0, 1: 90.0, 2: 5.0}]
+    assert behind(*begins, {0: 400.0}, {0: 31.0}, {0: 30.0}) == [("behind", 1, 90.0), ("caught_up", 0, 30.0)]
+    assert behind({0: 0.0}, {0: 61.0}, {}) == [("behind", 0, 61.0), ("caught_up", None, 0.0)]
+
+
+def test_a_history_that_is_read_is_not_said_to_be_behind() -> None:
+    """As long as it comes nearer; a partition that does not, is."""
+    falling = [{0: 9_000.0 - 1_000 * look, 1: 0.0} for look in range(10)]
+    assert behind(*falling) == []
+    stands = [{0: lags[0], 1: 500.0} for lags in falling]
+    assert behind(*stands) == [("behind", 1, 500.0)]
+
+
+def behind(*lags_s: dict[int, float]) -> list[tuple[str, int | None, float]]:
+    """What is said, looking as often as a partition may take to come nearer."""
+    watch = BehindWatch(get_logger("joiner"))
     with capture_logs() as logged:
-        for lag_s in ({}, {0: 60.0}, {0: 61.0, 1: 90.0, 2: 5.0}, {0: 400.0}, {0: 31.0}, {0: 30.0}, {0: 61.0}, {}):
-            behind.look_at_worst(lag_s)
-    assert [(line["event"], line["partition"], line["seconds"]) for line in logged] == [
-        ("behind", 1, 90.0),
-        ("caught_up", 0, 30.0),
-        ("behind", 0, 61.0),
-        ("caught_up", None, 0.0),
-    ]
+        for look, of_partitions in enumerate(lags_s):
+            watch.look(of_partitions, look * FALLS_S)
+    return [(line["event"], line["partition"], line["seconds"]) for line in logged]
