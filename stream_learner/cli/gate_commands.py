@@ -9,10 +9,10 @@ import typer
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_command, who_of
 from stream_learner.cli.output import print_fields, print_json, print_table
 from stream_learner.config.values import parse_start
-from stream_learner.core.gate.decisions import What
 
 if TYPE_CHECKING:
     from stream_learner.config import Config
+    from stream_learner.core.gate.decisions import What
 
 DIGITS = 18
 

@@ -20,6 +20,7 @@ from stream_learner.cli.groups import GROUPS
 from stream_learner.cli.options import load_for_command, load_for_role, seconds
 from stream_learner.cli.output import print_error, print_fields, print_table
 from stream_learner.config import Config
+from tests.children import run_python
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 MINIMAL = str(CONFIGS / "minimal.yaml")
@@ -342,3 +343,9 @@ def test_fields_are_lines_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "version         7\npages by shard  [3, 4]\n"
     print_fields(fields, as_json=True)
     assert json.loads(capsys.readouterr().out) == fields
+
+
+def test_the_program_is_there_before_the_compiler_and_what_shows_pages() -> None:
+    """`--help` and a wrong option need neither; numba alone takes half a second of processor time."""
+    code = "import sys, stream_learner.cli.role_commands; print({'numba', 'rich.live'} & {*sys.modules})"
+    assert run_python(code).stdout == "set()\n"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import datetime, timezone
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from stream_learner import errors
 from stream_learner.adapters.kafka import TopicPlan
 from stream_learner.core.log.header import Kind, RecordHeader, seal
-from tests.cli_e2e.commands import Command, answer_of, answers_of, run, run_side_by_side, started
+from tests.cli_e2e.commands import answer_of, answers_of, run, run_side_by_side
 from tests.cli_e2e.conftest import Learned, MakeWorld
 from tests.cli_e2e.world import World, free_port
 from tests.kafka_broker.broker import delete_topics
@@ -22,18 +20,6 @@ from tests.kafka_broker.broker import delete_topics
 def set_of(**settings: object) -> tuple[str, ...]:
     """Options that set settings, `__` for a dot."""
     return tuple(text for name, value in settings.items() for text in ("--set", f"{name.replace('__', '.')}={value}"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def out_of_reach(make_world: MakeWorld) -> Iterator[tuple[str, list[Command]]]:
-    """An address where nobody listens, and commands that ask there, told not to wait for it; they ask beside the other
-    tests."""
-    address = f"127.0.0.1:{free_port()}"
-    options = ("-c", make_world().file, *set_of(kafka__bootstrap__servers=address))
-    roles = [(name, "--fail-without-brokers") for name in ("run", "serve")]
-    names = (*roles, ("score",), ("topics", "ensure"), ("inspect", "snapshot"))
-    with ExitStack() as stack:
-        yield address, [stack.enter_context(started(*name, *options)) for name in names]
 
 
 def test_a_configuration_that_cannot_work_is_refused_before_a_broker_is_asked(make_world: MakeWorld) -> None:
@@ -163,11 +149,13 @@ def test_a_port_in_use_is_named(learned: Learned) -> None:
 
 
 @pytest.mark.thorough
-def test_brokers_out_of_reach_are_said_once(out_of_reach: tuple[str, list[Command]]) -> None:
-    """A start without a broker ends by itself and names the address that was asked."""
-    address, commands = out_of_reach
-    for command in commands:
-        ended = command.ended()
+def test_brokers_out_of_reach_are_said_once(make_world: MakeWorld) -> None:
+    """A start without a broker, told not to wait for it, ends by itself and names the address that was asked."""
+    address = f"127.0.0.1:{free_port()}"
+    options = ("-c", make_world().file, *set_of(kafka__bootstrap__servers=address))
+    roles = [(name, "--fail-without-brokers") for name in ("run", "serve")]
+    names = (*roles, ("score",), ("topics", "ensure"), ("inspect", "snapshot"))
+    for ended in run_side_by_side(*((*name, *options) for name in names)):
         assert ended.code == errors.BrokerUnreachable.exit_code
         assert address in ended.error["message"]
         assert "kafka.bootstrap.servers" in ended.error["action"]

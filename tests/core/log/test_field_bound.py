@@ -129,11 +129,11 @@ def test_a_bound_that_makes_no_sense_is_damage(at: int, field: bytes, says: str)
         decoded(reseal(VALUE, at, field))
 
 
-@pytest.mark.parametrize("size", range(40, len(VALUE)))
-def test_a_record_that_was_cut_is_damaged(size: int) -> None:
+def test_a_record_that_was_cut_is_damaged() -> None:
     """At every byte, under right checksums."""
-    with pytest.raises(DamagedRecord):
-        decoded(header_bytes(1, 0, 0, 0, 7, 3, VALUE[40:size], version=4))
+    for size in range(40, len(VALUE)):
+        with pytest.raises(DamagedRecord):
+            decoded(header_bytes(1, 0, 0, 0, 7, 3, VALUE[40:size], version=4))
 
 
 @pytest.mark.parametrize("version", [2, 3, 5])

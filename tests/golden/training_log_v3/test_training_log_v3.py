@@ -23,10 +23,10 @@ def test_a_skip_is_read_from_these_bytes_and_written_as_them() -> None:
     assert encode_skip(SKIP) == GOLDEN
 
 
-@pytest.mark.parametrize("size", range(40, len(GOLDEN)))
-def test_a_skip_that_was_cut_is_damaged(size: int) -> None:
-    with pytest.raises(DamagedRecord):
-        decode(GOLDEN[:size])
+def test_a_skip_that_was_cut_is_damaged() -> None:
+    for size in range(40, len(GOLDEN)):
+        with pytest.raises(DamagedRecord):
+            decode(GOLDEN[:size])
 
 
 def test_what_does_not_fit_a_skip_is_not_written() -> None:
