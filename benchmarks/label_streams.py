@@ -46,7 +46,7 @@ None where the event does not happen at all."""
 @dataclass(frozen=True)
 class Stream:
     """comes: see `Comes`. begins_s: when its first event happens. judged_s: how long impressions come that are judged.
-    killed_s: when the joiner is killed and started again. ahead_s: from when to when its wall clock is an hour ahead.
+    killed_s: when the joiner is killed; away_s: how long until it is started again. ahead_s: from when to when its wall clock is an hour ahead.
     partitions: of its topics; used: how many of them have events. per_s: impressions a second, all partitions.
     """
 
@@ -55,6 +55,7 @@ class Stream:
     begins_s: int = 0
     judged_s: int = 240
     killed_s: float | None = None
+    away_s: float = 0
     ahead_s: tuple[float, float] | None = None
     partitions: int = 2
     used: int = 2
@@ -109,6 +110,8 @@ def streams(quick: bool) -> list[Stream]:
         Stream("clicks alone 90 s late", _clicks_late),
         Stream("no click for 2 min, then all of them", _clicks_dead),
         Stream("no click for 2 min, joiner killed meanwhile", _clicks_dead, killed_s=190),
+        Stream("no click for 2 min, joiner away as it begins", _clicks_dead, killed_s=110, away_s=80),
+        Stream("no click for 2 min, as a new joiner begins", _clicks_dead, killed_s=0, away_s=190),
     ]
 
 
@@ -149,6 +152,7 @@ class StreamRun:
     def row(self) -> Row:
         """Feed it until each impression that is judged has its outcome, and compare."""
         killed_s, guessed = self._stream.killed_s, 0
+        back_s: float | None = None
         with self._process() as joiner:
             self._wait(joiner)
             self._began_ms = time.time_ns() // 1_000_000
@@ -158,8 +162,11 @@ class StreamRun:
                 self._send(now_s)
                 self._set_wall_clock(now_s)
                 if killed_s is not None and now_s >= killed_s:
-                    guessed, killed_s = self._guessed_now(), None
-                    joiner.start_again()
+                    guessed, killed_s, back_s = self._guessed_now(), None, now_s + self._stream.away_s
+                    joiner.kill()
+                if back_s is not None and now_s >= back_s:
+                    back_s = None
+                    joiner.start()
                 time.sleep(LOOK_S)
             assert self._producer.flush(60) == 0
             guessed += self._guessed_now()
@@ -180,14 +187,15 @@ class StreamRun:
         try:
             yield process
         finally:
-            process.joiner.kill()
+            process.kill()
 
     def _wait(self, process: _Restarted) -> None:
         until_s = time.monotonic() + BEGINS_WITHIN_S
-        while not process.joiner.has_begun(self._stream.partitions):
-            process.check()
+        joiner = process.joiner
+        while joiner is not None and not joiner.has_begun(self._stream.partitions):
+            joiner.check()
             if time.monotonic() > until_s:
-                raise TimeoutError(f"{self._stream.name}: the joiner has no partitions: {process.joiner.said()}")
+                raise TimeoutError(f"{self._stream.name}: the joiner has no partitions: {joiner.said()}")
             time.sleep(LOOK_S)
 
     def _send(self, until_s: float) -> None:
@@ -261,17 +269,22 @@ class StreamRun:
 
 
 class _Restarted:
-    """A joiner that can be killed and started again."""
+    """A joiner that can be killed and started again. joiner: None while it is away."""
 
     def __init__(self, start: Callable[[], Joiner]) -> None:
         self._start = start
-        self.joiner = start()
+        self.joiner: Joiner | None = start()
 
     def check(self) -> None:
-        self.joiner.check()
+        if self.joiner is not None:
+            self.joiner.check()
 
-    def start_again(self) -> None:
-        self.joiner.kill()
+    def kill(self) -> None:
+        if self.joiner is not None:
+            self.joiner.kill()
+        self.joiner = None
+
+    def start(self) -> None:
         self.joiner = self._start()
 
 
