@@ -46,8 +46,9 @@ None where the event does not happen at all."""
 @dataclass(frozen=True)
 class Stream:
     """comes: see `Comes`. begins_s: when its first event happens. judged_s: how long impressions come that are judged.
-    killed_s: when the joiner is killed; away_s: how long until it is started again. ahead_s: from when to when its wall clock is an hour ahead.
-    partitions: of its topics; used: how many of them have events. per_s: impressions a second, all partitions.
+    killed_s: when the joiner is killed; away_s: how long until it is started again. ahead_s: from when to when its wall
+    clock is an hour ahead. partitions: of its topics; used: how many of them have events. per_s: impressions a second,
+    all partitions.
     """
 
     name: str

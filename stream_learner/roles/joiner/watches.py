@@ -115,7 +115,7 @@ class StreamReport:
 
 
 class BehindWatch:
-    """Notices when a partition is behind and does not catch up; the lag of a history that is read falls all the while."""
+    """Notices when a partition is behind and comes no nearer: the lag of a history that is read falls all the while."""
 
     def __init__(self, log: Logger) -> None:
         self._episode = Episode(log, "behind", "caught_up", limit=BEHIND_S)
