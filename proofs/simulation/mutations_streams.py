@@ -198,8 +198,12 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         "begins when clicks are dead, 5 % of devices 2 h wrong",
         lambda: [(Backlog, "until", lambda self, log_time_ms: self)],
     ),
+    "the first three clicks tell how late the others are": (
+        "begins when clicks are kept back, that come in disorder",
+        lambda: [(Arrivals, "goes_on", lambda self, m: self.count > 0)],
+    ),
     "the first clicks after a silence of the history come in time": (
-        "begins when clicks are dead, that come after all",
+        "begins when few clicks are dead, that come after all",
         _first_in_time,
     ),
 }

@@ -263,6 +263,7 @@ def _short_beginnings() -> dict[str, Short]:
     dead, healthy = clicks_dead(0.2), StreamWorld(hours=0.7, restarts=begins(0.4))
     wait, down = Bounds(left=FOR_EVER), (Restart(BEGINNING + 0.2 * HOUR, int(0.2 * HOUR), True),)
     flood = stalled(HOUR // 2, catches_up=True, from_h=0.2, side=CLICKED)
+    disorder = kept_back(5 * MINUTE, 0.36, 1_800, side=CLICKED)
     sparse = StreamWorld(hours=1.2, partitions=8, per_s=0.1, ctr=0.05, restarts=begins(0.9), way=clicks_dead(0.5))
     return {
         "begins with a history": Short(healthy),
@@ -278,6 +279,16 @@ def _short_beginnings() -> dict[str, Short]:
         "begins when clicks of 8 sparse partitions are dead": Short(sparse, wait._replace(lost=5)),
         "begins when clicks are dead, that come after all": Short(
             StreamWorld(hours=0.9, way=flood, restarts=begins(0.4)),
+            says=("clicks_lag", "clicks_silent"),
+        ),
+        "begins when few clicks are dead, that come after all": Short(
+            StreamWorld(hours=0.9, per_s=0.2, way=flood, restarts=begins(0.4)),
+            Bounds(lost=2),  # as below
+            says=("clicks_lag",),
+        ),
+        "begins when clicks are kept back, that come in disorder": Short(
+            StreamWorld(hours=0.7, ctr=0.3, way=disorder, restarts=begins(0.4), look_s=1),
+            Bounds(lost=0.5),  # before it is known that they do not come; late clicks are counted
             says=("clicks_lag", "clicks_silent"),
         ),
         "clicks die while the joiner is down": Short(

@@ -234,9 +234,10 @@ class ClickSilence:
 class Backlog:
     """Counts the events of a partition's backlog, as they are read, in slots of their own time.
 
-    Impressions and clicks may be read in any order. Of a long backlog the slots before the last `ENOUGH` with clicks
-    are forgotten; where more than `MOST_SLOTS` are left, all become twice as wide. As the last click counts the third
-    latest of the last `LAST`: so one or two clocks that are ahead hide no silence.
+    Impressions and clicks may be read in any order. Where there are more than `MOST_SLOTS`, those before the last
+    `ENOUGH` with clicks are forgotten, and impressions between two of these become one slot, as do those long after the
+    last: the rule asks only how many there are. While there are only impressions, the oldest are forgotten. As the last
+    click counts the third latest of the last `LAST`: so one or two clocks that are ahead hide no silence.
     """
 
     MOST_SLOTS = 4096
@@ -244,14 +245,13 @@ class Backlog:
     LAST = 16
 
     def __init__(self) -> None:
-        self._slot_ms = SLOT_MS
         self._slots = np.empty(0, np.int64)
         self._counts = np.empty((0, 2), np.int64)
         self._last = np.empty(0, np.int64)
 
     def note(self, times_ms: NDArray[np.int64], *, clicks: bool = False) -> None:
         """Count impressions, or clicks, by their times (ms)."""
-        slots, found = np.unique(times_ms // self._slot_ms, return_counts=True)
+        slots, found = np.unique(times_ms // SLOT_MS, return_counts=True)
         counts = np.zeros((len(slots), 2), np.int64)
         counts[:, int(clicks)] = found
         self._add(slots, counts)
@@ -261,17 +261,14 @@ class Backlog:
     def until(self, log_time_ms: int) -> Backlog:
         """What it holds without impressions after the slot of `log_time_ms`, and clicks after that of the last one."""
         found = Backlog()
-        found._slot_ms, slots = self._slot_ms, self._slots
         last_ms = int(np.sort(self._last)[-3:][0]) if len(self._last) else 0
-        ends = np.array([log_time_ms, last_ms]) // self._slot_ms
-        found._add(slots, np.where(slots[:, None] <= ends, self._counts, 0))
+        ends = np.array([log_time_ms, last_ms]) // SLOT_MS
+        found._add(self._slots, np.where(self._slots[:, None] <= ends, self._counts, 0))
         return found
 
     def add(self, other: Backlog) -> None:
         """Count what the other one has counted."""
-        while self._slot_ms < other._slot_ms:
-            self._widen()
-        self._add(other._slots // (self._slot_ms // other._slot_ms), other._counts)
+        self._add(other._slots, other._counts)
 
     def _add(self, slots: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         counts = np.concatenate([self._counts, counts])
@@ -279,16 +276,19 @@ class Backlog:
         self._counts = np.zeros((len(self._slots), 2), np.int64)
         np.add.at(self._counts, places, counts)
         if len(self._slots) > self.MOST_SLOTS:
-            clicked = np.flatnonzero(self._counts[:, 1])
-            first = int(clicked[-self.ENOUGH]) if len(clicked) > self.ENOUGH else 0
-            self._slots, self._counts = self._slots[first:], self._counts[first:]
-            while len(self._slots) > self.MOST_SLOTS // 2:
-                self._widen()
+            self._shorten()
 
-    def _widen(self) -> None:
-        slots, counts = self._slots // 2, self._counts
-        self._slot_ms, self._slots, self._counts = 2 * self._slot_ms, self._slots[:0], self._counts[:0]
-        self._add(slots, counts)
+    def _shorten(self) -> None:
+        clicked = np.flatnonzero(self._counts[:, 1])
+        first = int(clicked[-self.ENOUGH :][0]) if len(clicked) else len(self._slots) - self.MOST_SLOTS // 2
+        slots, counts = self._slots[first:], self._counts[first:]
+        begins = np.ones(len(slots), bool)
+        if len(clicked):
+            has_clicks, last = counts[:, 1] > 0, int(clicked[-1]) - first
+            begins[1:] = has_clicks[1:] | has_clicks[:-1]
+            begins[last : last + self.MOST_SLOTS // 4] = True
+        starts = np.flatnonzero(begins)
+        self._slots, self._counts = slots[starts], np.add.reduceat(counts, starts, axis=0)
 
     def arrived(self, offset_ms: int) -> list[Arrived]:
         """What came, in the order of time, by a clock that is so far ahead of the events'. Impressions before the first
@@ -296,7 +296,7 @@ class Backlog:
         """
         clicked = np.flatnonzero(self._counts[:, 1])
         first = int(clicked[0]) if len(clicked) else 0
-        at_ms = (self._slots[first:] * self._slot_ms + offset_ms).tolist()
+        at_ms = (self._slots[first:] * SLOT_MS + offset_ms).tolist()
         return [Arrived(at, *both) for at, both in zip(at_ms, self._counts[first:].tolist(), strict=True)]
 
 

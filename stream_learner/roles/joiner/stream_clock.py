@@ -322,13 +322,13 @@ class StreamClock:
 
     def now_ms(self, m: int, base: int, *, impressions_seen: bool = True) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""
-        offset, extra = self._lag_offset(base), self._extra(base)
-        if offset is None:
+        offset, extra, clicks = self._lag_offset(base), self._extra(base), self.topics.clicks
+        if offset is None or (self.remembered is None and clicks.count and not clicks.goes_on(m)):
             return None
         if extra is None:
             if m < self.began + self.rule.idle_after_ms:
                 return None
-            few = [one.slow for one in (self.clicks, self.topics.clicks) if one.count]
+            few = [one.slow for one in (self.clicks, clicks) if one.count]
             extra = min([0, *few])
         if impressions_seen:
             extra = min(extra, 0)

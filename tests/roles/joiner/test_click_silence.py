@@ -261,27 +261,29 @@ def test_a_backlog_is_counted_by_the_seconds_of_its_events(batches: Batches, log
     ]
 
 
-@given(BATCHES, st.integers(4, 40))
-def test_a_long_backlog_is_counted_in_longer_slots(batches: Batches, most: int) -> None:
-    """Never more slots than allowed, the same sums; both of two partitions together are what one with all would be."""
-    whole, parts = backlog_of(batches), (Backlog(), Backlog())
-    for number, (clicks, seconds) in enumerate(batches):
-        part = parts[number % 2]
-        part.MOST_SLOTS = most
-        part.note(np.array(seconds) * SLOT_MS, clicks=clicks)
-        assert len(part.arrived(0)) <= most
-    both = Backlog()
-    for part in parts:
-        both.add(part)
-    one, two = whole.arrived(0), both.arrived(0)
-    assert sum(came.clicks for came in two) == sum(came.clicks for came in one)
-    after = [sum(came.impressions for came in found[_last_click(found) :]) for found in (one, two)]
-    width = both._slot_ms // SLOT_MS
-    assert after[1] >= after[0] and (width > 1 or one == two)
+@given(BATCHES, st.integers(1, 5), st.integers(20, 40))
+def test_of_a_long_backlog_only_what_the_rule_asks_is_kept(batches: Batches, enough: int, most: int) -> None:
+    """Never more slots than allowed. Read in order, the last clicks and the impressions after each are those of all."""
+    moments = sorted((second, clicks) for clicks, seconds in batches for second in seconds)
+    whole, short = Backlog(), Backlog()
+    short.ENOUGH, short.MOST_SLOTS = enough, most
+    for second, clicks in moments:
+        for one in (whole, short):
+            one.note(np.array([second]) * SLOT_MS, clicks=clicks)
+        assert len(short.arrived(0)) <= most
+    assert last_clicks(short, enough) == last_clicks(whole, enough)
 
 
-def _last_click(found: list[Arrived]) -> int:
-    return max((number for number, came in enumerate(found) if came.clicks), default=0)
+def last_clicks(backlog: Backlog, count: int) -> list[tuple[int, int, int]]:
+    """The last slots with clicks: when, how many, and the impressions from then to the next."""
+    found = backlog.arrived(0)
+    at = [number for number, came in enumerate(found) if came.clicks]
+    ends = [*at[1:], len(found)][: len(at)]
+    sums = [
+        (found[begin].at_ms, found[begin].clicks, sum(came.impressions for came in found[begin:end]))
+        for begin, end in zip(at, ends, strict=True)
+    ]
+    return sums[-count:]
 
 
 def test_of_a_long_backlog_the_beginning_is_forgotten() -> None:
@@ -293,6 +295,27 @@ def test_of_a_long_backlog_the_beginning_is_forgotten() -> None:
     found = backlog.arrived(0)
     assert Backlog.ENOUGH <= len(found) <= Backlog.MOST_SLOTS
     assert found[-Backlog.ENOUGH :] == [Arrived(second * SLOT_MS, 1, 1) for second in range(86_000, 86_400)]
+
+
+def test_impressions_that_are_read_before_their_clicks_take_nothing_from_them() -> None:
+    """A day of impressions, then its clicks, which end half a minute before it does."""
+    backlog, silence = Backlog(), ClickSilence()
+    backlog.note(np.arange(86_400) * SLOT_MS)
+    backlog.note(np.arange(0, 86_370, 2) * SLOT_MS, clicks=True)
+    silence.note_backlog(backlog.until(86_400 * SLOT_MS).arrived(0))
+    assert silence.waits_since_ms is not None and 86_370 <= silence.waits_since_ms / SLOT_MS < 86_390
+
+
+def test_a_silence_of_days_is_found_where_it_begins() -> None:
+    """Ten minutes of clicks, and then two days without."""
+    backlog, silence = Backlog(), ClickSilence()
+    backlog.note(np.arange(0, 600, 5) * SLOT_MS, clicks=True)
+    for part in np.split(np.arange(172_800), 100):
+        backlog.note(part * SLOT_MS)
+    found = backlog.until(172_800 * SLOT_MS).arrived(0)
+    silence.note_backlog(found, is_all=True)
+    assert silence.waits_since_ms is not None and 600 <= silence.waits_since_ms / SLOT_MS < 660
+    assert silence.held and sum(came.impressions for came in found) == 172_800
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=120), st.integers(0, 119))
