@@ -637,9 +637,7 @@ def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
         wait_until(lambda: words in learner.why_not_ready, lambda: f"it is held: {learner.why_not_ready}")
         wait_until(lambda: words in (model.status["publication_reason"] or ""), "gate status says so")
         learned = learner.learner.examples
-        assert (learned >= IMPRESSIONS / 2) == (finding != "clicks_missing"), (
-            "enough to publish; without clicks it waits"
-        )
+        assert (learned >= IMPRESSIONS / 2) == (finding != "clicks_missing"), "enough to publish; or it waits"
         status = model.status
     assert (status["publication"], status["published"]) == ("held", None)
     said = {event["role"] for event in logged if event["event"] == "topics_do_not_fit" and event["finding"] == finding}
