@@ -147,7 +147,7 @@ FAULTS = (
         area="silent clicks",
         harm="Clicks that died before a joiner began are not missed where one click's clock is ahead.",
         file="stream_learner/roles/joiner/click_silence.py",
-        old="        last_ms = int(np.sort(self._last)[-3:][0]) if len(self._last) else 0\n",
+        old="        last_ms = int(np.sort(self._last)[-2:][0]) if len(self._last) else 0\n",
         new="        last_ms = int(np.sort(self._last)[-1]) if len(self._last) else 0\n",
         tests=("tests/roles/joiner/test_click_silence.py",),
     ),

@@ -95,7 +95,7 @@ class BackfillProgress:
         held: Sequence[str] = (),
     ) -> BackfillStatus:
         """tick: the last one folded, -1 before the first; examples: learned by the model so far. paused: models that
-        have come to the end and whose publication is paused. held: what the gates of models hold."""
+        have come to the end and whose publication is paused. held: what holds models."""
         self._count(views)
         if tick > self._tick or self._ticked_s is None:
             self._tick, self._ticked_s = tick, now_s

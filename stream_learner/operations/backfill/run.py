@@ -161,7 +161,7 @@ class Backfill:
                     further.turn()
                 examples = learner.learner.examples + learner.learner.refused
                 paused = [model.config.model for model in learner.models if model.waits_for_resume]
-                held = [f"{model.config.model}: {model.gate.trouble}" for model in learner.models if model.gate.trouble]
+                held = [f"{model.config.model}: {model.trouble}" for model in learner.models if model.trouble]
                 now_s, wall_ms = time.monotonic(), wall_clock_ms()
                 show(progress.status(self._views(), learner.tick, examples, now_s, wall_ms, paused, held))
                 stopping.wait(FRAME_S)

@@ -237,12 +237,12 @@ class Backlog:
     Impressions and clicks may be read in any order. Where there are more than `MOST_SLOTS`, those before the last
     `ENOUGH` with clicks are forgotten, and impressions between two of these become one slot, as do those long after the
     last: the rule asks only how many there are. While there are only impressions, the oldest are forgotten. As the last
-    click counts the third latest of the last `LAST`: so one or two clocks that are ahead hide no silence.
+    click counts the second latest of the last `LAST` that were read: so one clock that is ahead hides no silence.
     """
 
     MOST_SLOTS = 4096
     ENOUGH = 2 * MEMORY
-    LAST = 16
+    LAST = 3
 
     def __init__(self) -> None:
         self._slots = np.empty(0, np.int64)
@@ -261,7 +261,7 @@ class Backlog:
     def until(self, log_time_ms: int) -> Backlog:
         """What it holds without impressions after the slot of `log_time_ms`, and clicks after that of the last one."""
         found = Backlog()
-        last_ms = int(np.sort(self._last)[-3:][0]) if len(self._last) else 0
+        last_ms = int(np.sort(self._last)[-2:][0]) if len(self._last) else 0
         ends = np.array([log_time_ms, last_ms]) // SLOT_MS
         found._add(self._slots, np.where(self._slots[:, None] <= ends, self._counts, 0))
         return found

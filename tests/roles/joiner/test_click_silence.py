@@ -245,7 +245,7 @@ def counted(batches: Batches, log_time_s: int) -> list[Arrived]:
     """What a backlog should tell: events by their seconds, without those whose clocks seem to be ahead."""
     clicks = [second for is_click, seconds in batches if is_click for second in seconds]
     shown = [second for is_click, seconds in batches if not is_click for second in seconds if second <= log_time_s]
-    last = sorted(clicks[-16:])[-3:]
+    last = sorted(clicks[-3:])[-2:]
     clicks = [second for second in clicks if second <= last[0]]
     seconds = {*range(-50, 401)} - {second for second in range(-50, 401) if clicks and second < min(clicks)}
     found = [Arrived(second * SLOT_MS, shown.count(second), clicks.count(second)) for second in sorted(seconds)]
