@@ -263,8 +263,10 @@ def test_a_backlog_is_counted_by_the_seconds_of_its_events(batches: Batches, log
 
 @given(BATCHES, st.integers(1, 5), st.integers(20, 40))
 def test_of_a_long_backlog_only_what_the_rule_asks_is_kept(batches: Batches, enough: int, most: int) -> None:
-    """Never more slots than allowed. Read in order, the last clicks and the impressions after each are those of all."""
-    moments = sorted((second, clicks) for clicks, seconds in batches for second in seconds)
+    """Never more slots than allowed. Read in order, in each second clicks first, the last clicks, and the impressions
+    after each, are those of all.
+    """
+    moments = sorted(((second, clicks) for clicks, seconds in batches for second in seconds), key=_clicks_first)
     whole, short = Backlog(), Backlog()
     short.ENOUGH, short.MOST_SLOTS = enough, most
     for second, clicks in moments:
@@ -272,6 +274,10 @@ def test_of_a_long_backlog_only_what_the_rule_asks_is_kept(batches: Batches, eno
             one.note(np.array([second]) * SLOT_MS, clicks=clicks)
         assert len(short.arrived(0)) <= most
     assert last_clicks(short, enough) == last_clicks(whole, enough)
+
+
+def _clicks_first(moment: tuple[int, bool]) -> tuple[int, bool]:
+    return moment[0], not moment[1]
 
 
 def last_clicks(backlog: Backlog, count: int) -> list[tuple[int, int, int]]:
