@@ -77,8 +77,7 @@ def leaks(events: Sequence[Event], pairs: Sequence[Pair], no_features: Set[str |
 
 
 def _judged(path: str, events: Sequence[Event], clicked: Flags) -> Leak:
-    kinds: dict[tuple[type, Any], int] = {}
-    """Values by their type, too: True is 1, and another text."""
+    kinds: dict[tuple[type, Any], int] = {}  # by the type of a value, too: True is 1, and another text
     firsts = [event.fields.get(path) for event in events]
     codes = np.array([kinds.setdefault((type(value), value), len(kinds)) for value in firsts], np.int64)
     further = [(i, value) for i, event in enumerate(events) for value in event.more.get(path, ())]

@@ -127,14 +127,16 @@ class ClickSilence:
         return self._expected(self.impressions, self._slots)
 
     def _expected(self, impressions: int, slots: int) -> float:
-        rate = self._recent / self._exposed if self._exposed else 0.0
-        return min(rate * impressions, float(slots))
+        return min(self._rate * impressions, float(slots))
+
+    @property
+    def _rate(self) -> float:
+        return self._recent / self._exposed if self._exposed else 0.0
 
     @property
     def usual(self) -> Usual:
         """The experience up to now."""
-        rate = self._recent / self._exposed if self._exposed else 0.0
-        return Usual(self._arrivals, rate, max(self._longest), self.held, self.impressions, self._slots)
+        return Usual(self._arrivals, self._rate, max(self._longest), self.held, self.impressions, self._slots)
 
     def recall(self, usual: Usual, at_ms: int) -> None:
         """Begin with what an earlier process had learned, unless this one has seen more already.

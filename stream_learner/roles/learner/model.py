@@ -265,7 +265,7 @@ class LearnedModel:
     @property
     def waits_for_resume(self) -> bool:
         """Whether all is folded that was to be folded, and cannot be published because that is paused."""
-        return self.at_end and (self._publications.paused or self._publications.held) and not self.done
+        return self.at_end and self._publications.paused and not self.done
 
     def keep_lease(self, *, caught_up: bool) -> None:
         """Step 2, in every turn: lead if it is this learner's turn, follow if it is no longer.
