@@ -29,6 +29,7 @@ class Episode:
         self.lasts = False
         self._log, self._began, self._ended, self._about = log, began, ended or f"{began}_no_more", about
         self._limit, self._ends_at = limit, limit / 2 if ends_at is None else ends_at
+        self._worst = -1
 
     def look(self, value: float, **fields: object) -> None:
         """Take the present value; `fields` are for the lines."""
@@ -37,10 +38,18 @@ class Episode:
         elif value <= self._ends_at:
             self.end(**fields)
 
-    def look_at_worst(self, seconds: Mapping[int, float], **fields: object) -> None:
-        """Take the value of each partition, 0 for none; the lines name the partition with the largest."""
-        most, worst = max(((value, partition) for partition, value in seconds.items()), default=(0.0, None))
-        self.look(most, **fields, partition=worst, seconds=round(most, 1))
+    def look_at_worst(
+        self, seconds: Mapping[int, float], notes: Mapping[int, str] | None = None, **fields: object
+    ) -> None:
+        """Take the value of each partition. Both lines name the partition that was the worst when it began, and its
+        present value. notes: for the first line, by partition.
+        """
+        most, worst = max(((value, partition) for partition, value in seconds.items()), default=(0.0, -1))
+        if not self.lasts:
+            self._worst = worst
+            if notes:
+                self._about["note"] = notes[worst]
+        self.look(most, **fields, partition=self._worst, seconds=round(seconds.get(self._worst, 0.0), 1))
 
     def begin(self, **fields: object) -> None:
         """It has begun, or lasts."""

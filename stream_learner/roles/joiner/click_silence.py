@@ -101,13 +101,15 @@ class ClickSilence:
     """Tells a silence of clicks from a lull. Times are those of one clock, ms; they may be below 0.
 
     held: whether the join is to be held. waits_since_ms: since when clicks are waited for, None while they are not.
-    since_ms: when the last click came, or the first look was made. impressions: how many have come since.
+    since_ms: when the last click came, or the first look was made. began_before: whether the lull began before that, in
+    an earlier process. impressions: how many have come since.
     """
 
     def __init__(self) -> None:
         self.held = False
         self.waits_since_ms: int | None = None
         self.since_ms: int | None = None
+        self.began_before = False
         self.impressions = 0
         self._slots = 0
         self._unwatched = (0, 0)
@@ -152,6 +154,7 @@ class ClickSilence:
         self._learned_ms = at_ms
         self.held, self._held_at = usual.held, 0
         self.impressions, self._slots = usual.lull, usual.slots
+        self.began_before = usual.lull > 0
         if self._is_unlikely:
             self.waits_since_ms = at_ms
 
@@ -229,6 +232,7 @@ class ClickSilence:
             self._arrival_slot = slot
         self._exposed += lull + came.impressions
         self.held, self.impressions, self._slots, self.since_ms = False, 0, 0, came.at_ms
+        self.began_before = False
         self._unwatched = (0, 0)
         self.waits_since_ms = None
 
@@ -397,9 +401,9 @@ class SilenceWatch:
         of_all = Arrived(at_ms, *(sum(counts) for counts in zip(*(one[1:] for one in found.values()), strict=True)))
         for partition, came in ((None, of_all), *found.items()):
             silence = self._of(partition)
-            since_ms = silence.since_ms
+            since = self._since(silence)
             silence.note(came)
-            self._say(partition, silence, since_ms)
+            self._say(partition, silence, since)
 
     def note_read(self, partition: int, times_ms: NDArray[np.int64], *, clicks: bool = False) -> None:
         """Impressions of a partition, or clicks, with these times were read."""
@@ -436,23 +440,24 @@ class SilenceWatch:
     def _of(self, partition: int | None) -> ClickSilence:
         return self._all if partition is None else self._partitions.setdefault(partition, ClickSilence())
 
-    def _say(self, partition: int | None, silence: ClickSilence, since_ms: int | None) -> None:
-        """Log it where a silence has begun, or is over. since_ms: the last click before it, by the clock of `look`."""
+    def _say(self, partition: int | None, silence: ClickSilence, since: Mapping[str, str]) -> None:
+        """Log it where a silence has begun, or is over. since: the last click before it."""
         where = {"topic": self._topic} if partition is None else {"topic": self._topic, "partition": partition}
         note = SILENT if self._waits else LEARNED
         said = self._said.setdefault(partition, Episode(self._log, "clicks_silent", "clicks_again", note=note))
         if not silence.held:
-            said.end(**where, since=self._moment(since_ms))
+            said.end(**where, **since)
         elif partition is None or not self._all.held:
             said.begin(
                 **where,
-                since=self._moment(silence.since_ms),
+                **self._since(silence),
                 impressions=silence.impressions,
                 clicks_expected=round(silence.expected),
             )
 
-    def _moment(self, at_ms: int | None) -> str:
-        return moment_of(max(self._time_of(at_ms or 0), 0))
+    def _since(self, silence: ClickSilence) -> dict[str, str]:
+        moment = moment_of(max(self._time_of(silence.since_ms or 0), 0))
+        return {"since_before" if silence.began_before else "since": moment}
 
     def recall(self, partition: int, of_all: str, own: str, at_ms: int) -> None:
         """A partition begins, at `at_ms`, with what an earlier process learned: of all its partitions, and of it."""

@@ -310,6 +310,12 @@ class Inputs:
         since = None if silence is None else silence.waits_since(self._partition)
         return m - min(clock.stood_at(m, base), m if since is None else since)
 
+    @property
+    def awaits_click(self) -> bool:
+        """Whether windows wait for the next click, however long that takes."""
+        silence = self._plan.silence
+        return silence is not None and silence.waits_since(self._partition) is not None
+
     def _stream_ms(self, clock: StreamClock, m: int, impressions_seen: bool) -> int | None:
         """S where both inputs have been read; None where only log time tells, or while the join is held."""
         base, silence = self._plan.brokers.base, self._plan.silence

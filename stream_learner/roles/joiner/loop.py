@@ -319,7 +319,7 @@ class JoinerLoop:
         if lag_s is None or inputs is None or inputs.clock is None or base is None:
             return lag_s
         late_ms = (inputs.clock.lag_ms(base) or 0) - (inputs.clock.extra_ms() or 0) + inputs.waits_ms(m)
-        return lag_s - late_ms / 1000
+        return max(lag_s - late_ms / 1000, 0.0)
 
     def _report_partitions(self, joiners: Sequence[PartitionJoiner]) -> None:
         report_partitions(self._metrics, joiners, self._time_of(self._clock_ms()), self._config.join.tick_ms)

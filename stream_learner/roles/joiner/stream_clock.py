@@ -426,6 +426,9 @@ class Guesses:
                 by = clicks if late else self._clock.impressions
                 self._doubt = _Doubt(by, by.count, m, now, closed_ms)
             return
+        if now >= closed_ms - grace_ms:
+            self._doubt = None
+            return
         doubt.stream_ms = min(doubt.stream_ms, now - (m - doubt.m))
         is_sure = doubt.by.count >= doubt.count + FEW and m - doubt.m >= min(
             SURE_AFTER_MS, doubt.closed_ms - doubt.stream_ms - grace_ms
@@ -433,5 +436,3 @@ class Guesses:
         if is_sure:
             while self._last and self._last[-1].stream_ms > doubt.stream_ms:
                 self.total += self._last.pop().examples
-        if now >= closed_ms - grace_ms:
-            self._doubt = None

@@ -20,6 +20,11 @@ from stream_learner.roles.joiner.ticks import BrokersClock
 
 WAITS_S = 60.0
 """Windows that wait for less are not worth a line."""
+AWAITS_NEXT = (
+    "nothing has come for longer than usual, of impressions or of clicks: windows wait for what comes next, for "
+    "join.idle_after at the most"
+)
+AWAITS_CLICK = "clicks have stopped and impressions go on: windows wait for the next click"
 GUESSES_OVER_MS = 600_000
 """Guesses are over when none was found for so long."""
 DIFFERS_S = 5.0
@@ -47,13 +52,7 @@ class StreamReport:
         self._lags = Episode(log, "stream_lags", limit=window_s, note=f"{later}; nothing is lost by it")
         mixed = "where it comes and goes, some clicks come at once and others late: those are late, or orphans"
         self._delays = Episode(log, "clicks_lag", limit=window_s, note=f"{later}; {mixed}")
-        self._waits = Episode(
-            log,
-            "windows_wait",
-            limit=WAITS_S,
-            note="an input is silent for longer than usual: windows wait, for join.idle_after at the most, or for a "
-            "click",
-        )
+        self._waits = Episode(log, "windows_wait", limit=WAITS_S)
         self._ahead = Episode(
             log,
             "stream_was_ahead",
@@ -77,6 +76,7 @@ class StreamReport:
         lags: dict[int, float] = {}
         delays: dict[int, float] = {}
         waits: dict[int, float] = {}
+        notes: dict[int, str] = {}
         guessed = 0
         for joiner in joiners:
             partition, inputs = joiner.partition, joiner.inputs
@@ -84,6 +84,7 @@ class StreamReport:
                 continue
             lag_ms, extra_ms = inputs.clock.lag_ms(base), inputs.clock.extra_ms()
             waits[partition] = inputs.waits_ms(m) / 1000
+            notes[partition] = AWAITS_CLICK if inputs.awaits_click else AWAITS_NEXT
             if lag_ms is not None:
                 lags[partition] = lag_ms / 1000
             if extra_ms is not None:
@@ -97,7 +98,7 @@ class StreamReport:
         ):
             for partition, value in seconds.items():
                 self._metrics.set(metric, value, partition=str(partition))
-            episode.look_at_worst(seconds)
+            episode.look_at_worst(seconds, notes if episode is self._waits else None)
         if guessed:
             self._ahead_until = m + GUESSES_OVER_MS
         self._ahead.look(float(m <= self._ahead_until), examples=guessed)

@@ -29,6 +29,7 @@ from stream_learner.roles.joiner.click_silence import (
     Usual,
 )
 from stream_learner.roles.joiner.log_tail import Hint
+from stream_learner.wording import moment_of
 from tests.suite.share import share
 
 START = 1_700_000_000_000
@@ -435,6 +436,23 @@ def test_it_is_said_once_when_clicks_are_silent_and_when_they_come_again(caplog:
     assert [line["event"] for line in said] == ["clicks_silent", "clicks_again"]
     assert said[0]["topic"] == "c" and said[0]["since"] == "2023-11-14T22:28:20Z"
     assert NEEDED <= said[0]["clicks_expected"] < NEEDED + 2 and "join.hold_on_silence" in said[0]["note"]
+
+
+def test_a_joiner_that_begins_in_a_silence_does_not_say_when_it_began(caplog: pytest.LogCaptureFixture) -> None:
+    """It says that it was before its own first look, until a click comes."""
+    before, watch = ClickSilence(), SilenceWatch("i", "c", get_logger("joiner"))
+    at = lull(before, learned(before), 310)
+    watch.recall(0, before.usual.to_text(), "", at)
+    for second in range(2):
+        watch.look(ends(at + 1000 * second, (second, 0)))
+    watch.look(ends(at + 2000, (2, 1)))
+    lines = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    moment = moment_of(at + 1000)  # the first look that counts
+    assert [(line["event"], line.get("since_before")) for line in lines] == [
+        ("clicks_silent", moment),
+        ("clicks_again", moment),
+    ]
+    assert "since" not in lines[0]
 
 
 def test_one_dead_partition_of_sixteen_is_held_alone(caplog: pytest.LogCaptureFixture) -> None:

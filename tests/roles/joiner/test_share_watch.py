@@ -94,10 +94,11 @@ def test_a_share_is_over_at_half_its_bound() -> None:
 
 
 def test_being_behind_is_said_once_with_the_worst_partition() -> None:
-    """From a minute on; it has caught up when all are below half of that, or given away."""
+    """From a minute on; it has caught up when all are below half of that, or given away. The end names the same one."""
     begins = [{0: 0.0, 1: 0.0}, {0: 60.0, 1: 0.0}, {0: 61.0, 1: 90.0, 2: 5.0}]
-    assert behind(*begins, {0: 400.0}, {0: 31.0}, {0: 30.0}) == [("behind", 1, 90.0), ("caught_up", 0, 30.0)]
-    assert behind({0: 0.0}, {0: 61.0}, {}) == [("behind", 0, 61.0), ("caught_up", None, 0.0)]
+    ends = [{0: 400.0, 1: 9.0}, {0: 31.0, 1: 8.0}, {0: 30.0, 1: 7.0}]
+    assert behind(*begins, *ends) == [("behind", 1, 90.0), ("caught_up", 1, 7.0)]
+    assert behind({0: 0.0}, {0: 61.0}, {}) == [("behind", 0, 61.0), ("caught_up", 0, 0.0)]
 
 
 def test_a_history_that_is_read_is_not_said_to_be_behind() -> None:

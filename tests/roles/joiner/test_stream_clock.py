@@ -7,7 +7,7 @@ import pytest
 
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState
-from stream_learner.roles.joiner.stream_clock import ClockRule, Remembered, StreamClock, TopicArrivals
+from stream_learner.roles.joiner.stream_clock import ClockRule, Guesses, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import HALF_PACE, Stream, Ticks
 
 SPEC = JoinSpec(window_ms=30, skew_ms=0, tick_ms=10, dedupe_ms=0)
@@ -207,3 +207,18 @@ def test_clicks_that_may_be_on_old_impressions_end_no_silence() -> None:
         np.array([closed_ms - RULE.old_ms - 1] * 16), -1, 120, BASE, arrived=True, closed_ms=closed_ms
     )
     assert clock.impressions.slow < BASE - 100
+
+
+def test_one_old_click_in_a_silence_makes_nobody_guess() -> None:
+    """It seems that clicks are far behind, until live ones come: nothing was closed ahead of those."""
+    clock = silent_clock()
+    guesses, closed_ms = Guesses(clock), BASE + 40
+    guesses.note(closed_ms, 1_000)
+    clock.note_clicks(np.array([BASE - 100_000]), 150, BASE, arrived=True, closed_ms=closed_ms)
+    for m in range(150, 70_000, 1_000):
+        without_clicks(clock, range(m, m + 1))
+        guesses.look(m, BASE, closed_ms)
+    m = 70_000
+    clock.note_clicks(np.array([BASE + m] * 3), m, BASE, arrived=True, closed_ms=closed_ms)
+    guesses.look(m, BASE, closed_ms)
+    assert guesses.total == 0

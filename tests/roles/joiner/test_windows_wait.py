@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from stream_learner.adapters.kafka import End, RawBatch
+from stream_learner.adapters.telemetry.logs import get_logger
+from stream_learner.adapters.telemetry.metrics import Metrics
 from stream_learner.core.events.decoders import ClickDecoder, EventSpec, ImpressionDecoder
 from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.join.spec import JoinSpec
@@ -16,6 +20,8 @@ from stream_learner.core.join.state import JoinState
 from stream_learner.roles.joiner.bad_records import BadShare
 from stream_learner.roles.joiner.inputs import InputPlan, Inputs
 from stream_learner.roles.joiner.stream_clock import ClockRule
+from stream_learner.roles.joiner.ticks import BrokersClock
+from stream_learner.roles.joiner.watches import AWAITS_CLICK, AWAITS_NEXT, StreamReport
 
 NOW_MS = 1_763_000_000_000
 TOPICS = ("impressions", "clicks")
@@ -109,3 +115,24 @@ def test_nothing_waits_where_all_windows_are_closed(stream: _Stream) -> None:
     assert cut is not None and cut.next_impression == 30
     stream.join.emit(cut)
     assert stream.look() == 0
+
+
+def test_the_line_says_what_windows_wait_for() -> None:
+    """For the next click in one partition, for anything in the other; the line has what the worst one waits for."""
+    brokers = BrokersClock()
+    brokers.note(NOW_MS, 0)
+    for worst, note in ((0, AWAITS_CLICK), (1, AWAITS_NEXT)):
+        joiners = [
+            _waiting(0, awaits_click=True, ms=70_000),
+            _waiting(1, awaits_click=False, ms=69_000 + 2_000 * worst),
+        ]
+        with capture_logs() as logged:
+            report = StreamReport(Metrics("m"), get_logger("joiner"), brokers, window_s=60)
+            report.look(joiners, 0, NOW_MS)
+        assert [(line["event"], line["partition"], line["note"]) for line in logged] == [("windows_wait", worst, note)]
+
+
+def _waiting(partition: int, *, awaits_click: bool, ms: int) -> Any:
+    clock = SimpleNamespace(lag_ms=lambda _base: None, extra_ms=lambda: None)
+    inputs = SimpleNamespace(clock=clock, awaits_click=awaits_click, waits_ms=lambda _m: ms)
+    return SimpleNamespace(partition=partition, inputs=inputs, count_guesses=lambda _m, _base: 0)
