@@ -426,13 +426,16 @@ class Guesses:
                 by = clicks if late else self._clock.impressions
                 self._doubt = _Doubt(by, by.count, m, now, closed_ms)
             return
-        if now >= closed_ms - grace_ms:
+        is_over, seems = now >= closed_ms - grace_ms, now - (m - doubt.m)
+        if is_over and seems > doubt.stream_ms + grace_ms:  # it was not behind, or is no more, as later arrivals tell
             self._doubt = None
             return
-        doubt.stream_ms = min(doubt.stream_ms, now - (m - doubt.m))
+        doubt.stream_ms = min(doubt.stream_ms, seems)
         is_sure = doubt.by.count >= doubt.count + FEW and m - doubt.m >= min(
             SURE_AFTER_MS, doubt.closed_ms - doubt.stream_ms - grace_ms
         )
         if is_sure:
             while self._last and self._last[-1].stream_ms > doubt.stream_ms:
                 self.total += self._last.pop().examples
+        if is_over:
+            self._doubt = None
