@@ -1,6 +1,6 @@
 """What the laws judge: the accepted ticks of one partition, and its inputs as the oracle reads them.
 
-Log times follow the sentences of docs/join.md. This file must never share code with the join.
+Log times follow the sentences of docs/join-rules.md. This file must never share code with the join.
 """
 
 from __future__ import annotations

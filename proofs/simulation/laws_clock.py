@@ -1,4 +1,4 @@
-"""How far the stream can have been by a joiner's clock: bounds on S of docs/join.md, from what its process had read.
+"""How far the stream can have been by a joiner's clock: bounds on S (docs/stream-clock.md).
 
 They follow the page's sentences, not the code: what one sentence says the clock never does. This file must never work
 S out; where the page leaves it to what counts as an arrival, the bound is that of all that was read.

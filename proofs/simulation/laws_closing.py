@@ -1,4 +1,4 @@
-"""The laws on when windows and ticks may close, and where: "Closing" and "The clock" in docs/join.md.
+"""The laws on when windows and ticks may close, and where: docs/join-rules.md and docs/stream-clock.md.
 
 The logs do not tell which answer of a broker closed a window. So windows may close by the clock if any answer that
 their writer had been given allows it. How far the stream can have been is bounded by what the writer's process had

@@ -197,7 +197,7 @@ def _written_after(evidence: Evidence) -> list[int]:
 
 
 def _steps_after(evidence: Evidence) -> list[list[tuple[int, int]]]:
-    """After each mark, by docs/join.md: the steps that are remembered, with the first impression emitted in each."""
+    """After each mark, by docs/join-rules.md: the steps remembered, with the first impression emitted in each."""
     s = evidence.settings
     k = -(-s["dedupe_ms"] // s["tick_ms"])
     g = max(1, -(-k // 8))

@@ -1,7 +1,7 @@
 """What must come of a world of streams, and short worlds for the tests: each is the point of one of `stream_worlds`, in
 a fraction of its hours.
 
-The bounds are from `docs/join.md`: nothing is lost in silence, and nobody waits for a partition that is behind.
+The bounds are from `docs/stream-clock.md`: nothing is lost in silence, and nobody waits for a partition that is behind.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class Join(Section):
     close_idle: bool = Field(
         True,
         description=(
-            "Whether windows close by the stream's own clock at a topic's end (docs/join.md, The clock); false waits "
+            "Whether windows close by the stream's own clock at a topic's end (docs/stream-clock.md); false waits "
             "for newer events."
         ),
     )

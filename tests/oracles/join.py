@@ -1,4 +1,4 @@
-"""The oracle's join: events of one partition in, examples and the end of every record out, by docs/join.md alone.
+"""The oracle's join: events of one partition in, examples and the end of every record out, by docs/join-rules.md alone.
 
 The rules stand here twice. `join_by_log_time` says of each impression and each click by itself what becomes of it,
 where nothing but the two logs closes windows. `replay` follows given marks step by step, as the page tells it, and so

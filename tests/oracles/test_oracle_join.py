@@ -1,4 +1,4 @@
-"""The oracle's join on tiny inputs, worked out by hand from docs/join.md.
+"""The oracle's join on tiny inputs, worked out by hand from docs/join-rules.md.
 
 All hand-made cases have windows of 500 ms, 50 ms of skew, ticks of 100 ms, and 300 ms of lateness. So a click with
 time u goes with the first W after u + 850, and a mark calls impressions late before W0 - 800.

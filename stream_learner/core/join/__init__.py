@@ -1,6 +1,6 @@
 """The join of one partition: impressions and clicks become examples, tick by tick.
 
-`docs/join.md` has the rules and the words. This page says how the state (`JoinState`, in `state.py`) implements them.
+`docs/join-rules.md` has the rules and the words; here is how the state (`JoinState`, in `state.py`) implements them.
 
 **Two logs, three positions in each.** All that the join knows lies between offsets of its two input partitions:
 

@@ -1,6 +1,6 @@
 """Decides which impressions of a tick are duplicates, and which become examples with which label.
 
-The table of outcomes in `docs/join.md` stands here as code, in `label_impressions`. Where a click counts for one
+The table of outcomes in `docs/join-rules.md` stands here as code, in `label_impressions`. Where a click counts for one
 impression only (`dedupe`), an impression looks through all clicks of its id; where it may count for many, the labels of
 ids with very many clicks come from `crowded.py` instead.
 """

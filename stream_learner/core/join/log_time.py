@@ -1,6 +1,6 @@
 """Log time: how far event time has come in one input, by the agreement of `agree` events in a row.
 
-`docs/join.md` defines *row*, *least time* and *log time*. Log time is needed in three ways:
+`docs/join-rules.md` defines *row*, *least time* and *log time*. Log time is needed in three ways:
 
 - while records are read, to know which ticks may close: `LogTime`, record by record, for complete rows only;
 - while a tick is emitted, to be written with its examples: `written_log_times`, where the last record ends all rows;

@@ -67,7 +67,7 @@ from stream_learner.core.errors import NOWHERE, DamagedRecord, Where
 from stream_learner.core.log.header import HEADER_BYTES, VERSION_OF, Kind, LogRecord, RecordHeader, seal
 
 RULES: Final = 5
-"""Version of the rules in docs/join.md. In version 4 a late click was a repeat as any other. In version 3 every click
+"""Version of docs/join-rules.md. In version 4 a late click was a repeat as any other. In version 3 every click
 was ahead, too, and went by one row. In version 2 stream time was the end of the tick, and clicks went by log time. In
 version 1 log time took no agreement of several events.
 """
@@ -111,7 +111,7 @@ IMPRESSION_OUTCOMES: Final = MappingProxyType(
         "dead": "dead_lettered",
     }
 )
-"""The outcomes of impressions, fields of `ImpressionCounts`, and their names in metrics. docs/join.md has the rules."""
+"""The outcomes of impressions, fields of `ImpressionCounts`, and their names in metrics: docs/join-rules.md."""
 CLICK_OUTCOMES: Final = MappingProxyType(
     {
         "matched": "matched",

@@ -137,7 +137,7 @@ def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
 
 
 def lateness_ms(times: Sequence[int], agree: int) -> list[int]:
-    """How far the time of each event lies behind log time when it comes, 0 if it does not; `docs/join.md` defines it.
+    """How far the time of each event lies behind log time when it comes, 0 if it does not, by `docs/join-rules.md`.
 
     >>> lateness_ms([10, 20, 30, 5, 40], 1), lateness_ms([10, 20, 99, 5, 40], 2)
     ([0, 0, 0, 25, 0], [0, 0, 0, 15, 0])

@@ -1,4 +1,4 @@
-"""Where the stream is by its own clock, at the end of a pair of partitions: "The clock" in docs/join.md.
+"""Where the stream is by its own clock, at the end of a pair of partitions: docs/stream-clock.md.
 
 In: the times of events that arrive, and the monotonic clock, *m*, at each call, in ms. Out: S, the stream time up to
 which windows may close. This file must never ask for the wall clock: a clock that is wrong for seconds would close
@@ -394,8 +394,8 @@ class _Doubt:
 
 
 class Guesses:
-    """Counts the examples of a partition that were made before it was known that all their clicks were there: "Guesses
-    are counted" in docs/join.md. total: how many so far. Impressions that came after their window are counted where
+    """Counts the examples of a partition that were made before it was known that all their clicks were there: "What was
+    guessed" in docs/stream-clock.md. total: how many so far. Impressions that came after their window are counted where
     they are read.
     """
 

@@ -1,4 +1,4 @@
-"""Which ticks of the training log the next mark closes, and which windows with them: "Closing" in docs/join.md.
+"""Which ticks of the training log the next mark closes, and which windows with them: "Closing" in docs/join-rules.md.
 
 Ticks go by the brokers' clock, windows never do.
 """

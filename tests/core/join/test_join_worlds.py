@@ -1,4 +1,4 @@
-"""The join of one partition against the oracle of docs/join.md, in random worlds with all that goes wrong."""
+"""The join of one partition against the oracle of docs/join-rules.md, in random worlds with all that goes wrong."""
 
 from __future__ import annotations
 
