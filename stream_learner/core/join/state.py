@@ -259,7 +259,7 @@ class JoinState:
     ) -> Cut | None:
         """The next cut that may be emitted, or None.
 
-        click_idle_ms, impression_idle_ms: where the stream is by its clock (S of docs/stream-clock.md), ms since the epoch,
+        click_idle_ms, impression_idle_ms: where the stream is by its clock (docs/stream-clock.md), ms since the epoch,
         to which clicks and impressions are known to be there; None where only log time tells.
 
         The cut is the next tick, if that emits impressions. Else it is a run of empty ticks that ends before the first
