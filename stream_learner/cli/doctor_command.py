@@ -134,7 +134,7 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
         typer.echo(crosses_in_words(report.crosses))
     if report.sizing is not None:
         _print_sizing(report.sizing)
-    else:
+    elif "swapped" not in report.in_the_way:
         typer.echo("\nwhat a model takes is not known: too few impressions, or their times tell no rate")
     if fields:
         typer.echo()
@@ -148,6 +148,8 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
     if report.configuration is not None:
         typer.echo(f"written to {written}:\n" if written else "a first configuration (--write FILE writes it):\n")
         typer.echo(report.configuration)
+    elif written is not None:
+        typer.echo(f"{written} is not written: a configuration needs the topics in their places\n")
     if not report.findings:
         typer.echo("nothing found: the topics and the configuration fit")
     elif not report.in_the_way:

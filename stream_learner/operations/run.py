@@ -28,6 +28,7 @@ from stream_learner.roles.common.lifecycle import (
     Heartbeat,
     OpenRole,
     Stopping,
+    WaitsWhileReady,
     all_alive,
     all_ready,
     run_roles,
@@ -175,7 +176,7 @@ class RoleAwaitingBrokers:
     @property
     def waits(self) -> str:
         """What the role waits for although it is ready, "" for nothing."""
-        return getattr(self._role, "waits", "")
+        return self._role.waits if isinstance(self._role, WaitsWhileReady) else ""
 
     def open(self) -> OpenRole | None:
         """Open the role as soon as brokers answer; None if it is told to stop before. Raises what the role raises,

@@ -477,6 +477,14 @@ def one_topic_for_both(day: Day) -> Ended:
     return asked("config check", f"input.clicks.topic={tree['input']['impressions']['topic']}")(day)
 
 
+def swapped_topics(day: Day) -> Ended:
+    inputs, file = day.tree(SITE)["input"], day.folder / "swapped.yaml"
+    topics = ["--impressions", inputs["clicks"]["topic"], "--clicks", inputs["impressions"]["topic"]]
+    ended = answer_of("doctor", "--bootstrap", day.bootstrap, *topics, "--write", file)
+    assert ended.out.count("stops: ") == 1 and not file.exists(), "a right command can follow"
+    return ended
+
+
 def tls_is_wanted(day: Day) -> Ended:
     with tls_listener(day.folder) as address:
         return asked("doctor", f"kafka.bootstrap.servers={address}")(day)
@@ -514,6 +522,9 @@ COMMANDS: dict[str, Tells] = {
     ),
     "one topic for both": Tells(
         one_topic_for_both, errors.ConfigError, "input.clicks.topic | is the same topic as input.impressions.topic"
+    ),
+    "each topic in the place of the other": Tells(
+        swapped_topics, errors.InputsUnfit, "stops: swapped | input.impressions.topic: impressions | is not written"
     ),
     "a topic that does not exist": Tells(
         asked("doctor", "input.clicks.topic=nobody-clicks"), errors.TopicMissing, "nobody-clicks"

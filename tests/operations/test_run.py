@@ -39,6 +39,7 @@ class FakeRole:
 
     name = "joiner"
     why_not_ready = ""
+    waits = "the first version waits"
 
     def __init__(self, site: Site, number: int, failure: StreamLearnerError | None) -> None:
         self._site, self._number, self._failure = site, number, failure
@@ -130,6 +131,14 @@ def test_the_probes_speak_for_all_roles() -> None:
     assert all_ready(roles[:1]) == (True, "ok")
     waiting = Waiting("", waits="the first version waits")
     assert all_ready([waiting]) == (True, "ok; the first version waits"), "what waits for traffic is ready"
+
+
+def test_what_a_role_waits_for_is_told_once_it_is_there() -> None:
+    """Also where it had to wait for brokers."""
+    role = patient(site := Site())
+    assert role.waits == ""
+    run_roles([role], site.stopping)
+    assert all_ready([role]) == (True, "ok; the first version waits")
 
 
 def test_a_joiner_looks_at_its_topics_where_no_learner_does(monkeypatch: pytest.MonkeyPatch) -> None:

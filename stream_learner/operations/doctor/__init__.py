@@ -10,6 +10,7 @@ configured wrongly is told once, and keys and delays are judged by the ids that 
 | `events`    | JSON or what else? The fields of each event                                                    |
 | `times`     | which fields are times, in which unit, how far from the records' timestamps                    |
 | `ids`       | which pairs of fields share values; do clicks find their impressions                           |
+| `swapped`   | does each topic hold what the other should                                                     |
 | `keys`      | do an impression and its click lie in partitions of one number; key fields, partitioners       |
 | `delays`    | how long clicks take, and what window covers them; clocks; disorder                            |
 | `fields`    | what each field holds; numbers without a scale, ids, times and labels among the features       |

@@ -36,6 +36,7 @@ from stream_learner.operations.doctor.proposal import Proposal
 from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
 from stream_learner.operations.doctor.sizing import Traffic
+from stream_learner.operations.doctor.swapped import swapped
 from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields
 from stream_learner.operations.doctor.traffic import features_of, sizing_of
 from stream_learner.roles.common.event_decoders import EventForms
@@ -78,11 +79,16 @@ def doctor(config: Config, limits: Limits, show: Show, *, advises: bool = True) 
 
 
 def first_look(configured: Configured, limits: Limits, show: Show) -> Report:
-    """Make a configuration from a look at the topics, and judge them by it. Raises what `doctor` raises."""
+    """Make a configuration from a look at the topics, and judge them by it; none of topics that are swapped.
+
+    Raises what `doctor` raises.
+    """
     sides = _sides(configured(()), limits, show)
     proposal, looked = propose(configured, *sides)
     config = configured(proposal.overrides())
     report = _report(replace(looked, config=config), look_at(_settings(config), config), advises=True)
+    if looked.swapped is not None:
+        return report
     proposal.add_crosses(report.crosses)
     return replace(report, configuration=proposal.text(config))
 
@@ -105,7 +111,7 @@ class _Looked:
 
     clocks, ids, keys: those that fit, configured or not. times: the fields that look like times. of_times, of_ids: what
     is wrong with those configured. delays: as of `delays_ms`. judged: as of `with_clicks_read`. forms: of records.
-    leaks: fields that tell the label.
+    leaks: fields that tell the label. swapped: whether each topic holds what the other should.
     """
 
     config: Config
@@ -123,6 +129,7 @@ class _Looked:
     judged: list[Event]
     fields: list[Field]
     leaks: list[Leak]
+    swapped: Finding | None
 
     @property
     def share(self) -> float:
@@ -150,10 +157,14 @@ def _report(looked: _Looked, cluster: Cluster, *, advises: bool) -> Report:
     fields, told = looked.fields, looked.leaks
     features = [one for one in fields if _is_feature(one, plan, looked)]
     rows, of_records = _check_records(looked, plan)
-    findings = [*looked.forms, *looked.of_times[0], *looked.of_times[1], *looked.of_ids, *_check_pairs(looked)]
-    findings += check_names(fields, config.feature_spec(), features)
-    findings += check_fields(features, plan, looked.times[0], told, config.learner.optimizer.name)
-    findings += [*of_records, *_check_brokers(looked, cluster)]
+    findings = [*looked.forms, *_check_brokers(looked, cluster)]
+    if looked.swapped is not None:
+        findings.insert(0, looked.swapped)
+    else:
+        findings += [*looked.of_times[0], *looked.of_times[1], *looked.of_ids, *_check_pairs(looked)]
+        findings += check_names(fields, config.feature_spec(), features)
+        findings += check_fields(features, plan, looked.times[0], told, config.learner.optimizer.name)
+        findings += of_records
     report = Report(
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(*one) for one in zip(looked.sides, looked.clocks, looked.keys, strict=True)],
@@ -162,7 +173,7 @@ def _report(looked: _Looked, cluster: Cluster, *, advises: bool) -> Report:
         | {"clicks": len(looked.delays)},
         crosses=[],
     )
-    if not advises:
+    if not advises or looked.swapped is not None:
         return report
     share = looked.share if looked.judged else Traffic.click_share
     replication = max((info.replication for info in cluster.known([impressions.sample.topic])), default=0)
@@ -213,6 +224,7 @@ def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -
         judged,
         fields_of(impressions),
         leaks(judged, pairs, {ids.impressions, clocks[0].path}),
+        swapped(sides, times),
     )
 
 

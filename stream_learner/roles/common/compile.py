@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 INTERRUPTED = 130
+BUSY = "it takes longer than expected where others use the processors"
 _SAID_UNKEPT = threading.Event()
 
 
@@ -96,7 +97,7 @@ class Loading:
 
     @property
     def expected_s(self) -> float:
-        """About how long it takes to compile the parts that are left."""
+        """About how long it takes to compile the parts that are left, where nothing else runs."""
         return sum(part.first_time_s for part in self.left)
 
     def _load(self) -> None:
@@ -120,9 +121,9 @@ class LogLine:
     def look(self) -> None:
         """Log what has become known since the last look."""
         if MACHINE_CODE.waits:
-            self._say("waiting_for_kernels", "another process compiles them")
+            self._say("waiting_for_kernels", f"another process compiles them; {BUSY}")
         if self._loading.compiles:
-            self._say("compiling_kernels", "once on this machine; later starts load them")
+            self._say("compiling_kernels", f"once on this machine, later starts load them; {BUSY}")
 
     def close(self) -> None:
         """Do nothing: a line of a log stays."""
@@ -136,7 +137,9 @@ class LogLine:
 
 
 class Progress:
-    """A line on the terminal: the part that is compiled, the time since the start, and about how long all takes."""
+    """A line on the terminal: the part that is compiled, the time since the start, and about how long all takes where
+    nothing else runs.
+    """
 
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
@@ -154,7 +157,9 @@ class Progress:
         who = "another process compiles the kernels" if MACHINE_CODE.waits else "compiling the kernels, once"
         name = loading.parts[loading.current].name
         place = f"{name} ({loading.current + 1} of {len(loading.parts)})"
-        seconds = f"{time.monotonic() - loading.began_s:.0f} s of about {self._expected_s:.0f} s"
+        seconds = (
+            f"{time.monotonic() - loading.began_s:.0f} s, in all about {self._expected_s:.0f} s on an idle machine"
+        )
         self._write(f"\r{who}: {place}, {seconds}\x1b[K")
 
     def close(self) -> None:

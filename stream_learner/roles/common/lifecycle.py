@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from stream_learner.adapters.telemetry.logs import Logger, get_logger
 from stream_learner.roles.common import startup
@@ -61,6 +61,15 @@ class HasReadiness(Protocol):
     @property
     def why_not_ready(self) -> str:
         """The reason why the role does not do its part, "" if it does."""
+
+
+@runtime_checkable
+class WaitsWhileReady(Protocol):
+    """A role that may wait for traffic although it does its part."""
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, "" for nothing."""
 
 
 class Stopping:
@@ -282,13 +291,12 @@ def all_alive(heartbeats: Iterable[Heartbeat]) -> tuple[bool, str]:
 
 
 def all_ready(roles: Iterable[HasReadiness]) -> tuple[bool, str]:
-    """For the readiness probe: whether every role does its part, and the text of the answer.
-
-    A role may have `waits` too: what it waits for although it is ready.
+    """For the readiness probe: whether every role does its part, and the text of the answer, with what roles that are
+    ready wait for.
     """
     asked = [*roles]
     missing = [reason for role in asked if (reason := role.why_not_ready)]
-    waits = [reason for role in asked if (reason := getattr(role, "waits", ""))]
+    waits = [role.waits for role in asked if isinstance(role, WaitsWhileReady) and role.waits]
     return not missing, "; ".join(missing or ["ok", *waits])
 
 

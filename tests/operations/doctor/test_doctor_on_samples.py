@@ -154,6 +154,47 @@ def test_a_sample_without_the_impressions_of_its_clicks() -> None:
     assert names(report_of(late, impressions=lambda _: replace(first, whole=False))) == [("warns", "matches_unknown")]
 
 
+def often(sample: TopicSample) -> TopicSample:
+    """Each event five times, with a number of its own, as the watched quarters of a video are."""
+
+    def of(records: list[Record]) -> list[Record]:
+        events = ((one, {**json.loads(one.value or b""), "quarter": n}) for one in records for n in range(5))
+        return [one._replace(value=json.dumps(event).encode()) for one, event in events]
+
+    return replace(sample, blocks=tuple({place: of(block[place]) for place in block} for block in sample.blocks))
+
+
+@pytest.mark.parametrize("clicks", [same, often, newest(30)], ids=["once", "often", "a part"])
+@pytest.mark.parametrize("impressions", [same, newest(60)], ids=["whole", "a part"])
+@pytest.mark.parametrize(
+    "paths", [(), ("ref.impression_id", "at", "imp.id", "ts")], ids=["of the role", "of the topic"]
+)
+def test_topics_that_are_swapped(impressions: Change, clicks: Change, paths: tuple[str, ...]) -> None:
+    """That alone is told, with the lines to change, however the paths of ids and times are configured; a model's cores
+    are not. Nobody is told so of the same topics in their places."""
+    of = ("impressions.id", "impressions.time", "clicks.id", "clicks.time")
+    site = Site().with_settings(*(f'input.{name}="{path}"' for name, path in zip(of, paths, strict=False)))
+    first, second = samples(site)
+    sides = side_of("impressions", clicks(second)), side_of("clicks", impressions(first))
+    report = examine(configuration(site), *sides)
+    assert names(report) == [("stops", "swapped")] and report.sizing is None
+    assert report.findings[0].change == (
+        "input.impressions.topic: impressions, with input.impressions.id: imp.id; "
+        "and input.clicks.topic: clicks, with input.clicks.id: ref.impression_id"
+    )
+    assert " in 100 % of them, by " in report.findings[0].seen
+    assert "swapped" not in [name for _, name in names(report_of(site, impressions, clicks))]
+
+
+def test_what_looks_like_swapped_topics_by_one_sign() -> None:
+    """Clicks before their impressions are those of a wrong clock, where most find one; a few tell nothing."""
+    early = Site().with_clicks(write=lambda one: {**click(one), "at": one.time_ms / 1000 - 60})
+    assert names(report_of(early)) == [("stops", "clocks_differ")]
+    first, second = samples(Site())
+    few = examine(configuration(Site()), side_of("impressions", newest(3)(second)), side_of("clicks", first))
+    assert "swapped" not in [name for _, name in names(few)]
+
+
 def test_users_are_no_ids() -> None:
     """Where there are many users, most impressions have one of their own. Clicks that share few of them, and no id, are
     told as clicks of other impressions: nobody is told to join by the user."""
