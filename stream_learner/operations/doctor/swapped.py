@@ -13,8 +13,8 @@ from stream_learner.operations.doctor.times import OF_RECORDS, Clock, span
 from stream_learner.wording import count_of
 
 LATER, MOST = 0.95, 0.8
-"""At least `LATER` of the clicks come after their impressions. More than `MOST` of the clicks have an impression, and no
-more of the impressions have a click."""
+"""At least `LATER` of the clicks come after their impressions; more than `MOST` of the clicks have an impression, and
+`MOST` of the impressions at most have a click."""
 
 
 def swapped(sides: tuple[Side, Side], times: tuple[Sequence[Clock], Sequence[Clock]]) -> Finding | None:
