@@ -38,8 +38,7 @@ def audit(
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
     ] = None,
     replay: Annotated[
-        bool,
-        typer.Option("--replay", help="Also make the examples again from the inputs, and fold the log again."),
+        bool, typer.Option("--replay", help="Also make the examples again from the inputs, and fold the log again.")
     ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Most findings to list; all are counted.")] = 100,
     as_json: AsJson = False,
@@ -91,10 +90,7 @@ def _range(
     from stream_learner.operations.audit.request import Range
     from stream_learner.operations.backfill.plan import last_tick
 
-    for name, given in (
-        ("from", (start, from_tick, from_offset)),
-        ("until", (until, until_tick, until_offset)),
-    ):
+    for name, given in (("from", (start, from_tick, from_offset)), ("until", (until, until_tick, until_offset))):
         if sum(one is not None for one in given) > 1:
             raise typer.BadParameter(f"give one of --{name}, --{name}-tick and --{name}-offset")
     window_ms, tick_ms = config.join.window_ms, config.join.tick_ms

@@ -52,11 +52,7 @@ class _LogLines:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + LINE_EVERY_S
             get_logger("audit").info(
-                "audit_progress",
-                reading=status.what,
-                records=status.done,
-                of=status.of,
-                findings=status.findings,
+                "audit_progress", reading=status.what, records=status.done, of=status.of, findings=status.findings
             )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_role, who_of
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, Who, load_for_command, who_of
 from stream_learner.cli.output import print_json, print_table
 
 
@@ -47,7 +47,7 @@ def delete(
 
     The exit code is 31 where something uses the model: a role that runs, an alias, another model.
     """
-    loaded = load_for_role(config, overrides)
+    loaded = load_for_command(config, overrides)
     from stream_learner.operations.delete import DeleteRequest
     from stream_learner.operations.delete import delete as run
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_role
+from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load_for_command
 from stream_learner.cli.output import aligned, print_json, print_table
 from stream_learner.errors import ConfigError, InputsUnfit
 from stream_learner.wording import count_of
@@ -95,7 +95,7 @@ def _configured(
         )
         topics = {"impressions": {"topic": impressions}, "clicks": {"topic": clicks}}
         base = ["model=ctr", *servers, *base, f"input={json.dumps(topics)}"]
-    return lambda more: load_for_role(file, [*base, *more, *overrides])
+    return lambda more: load_for_command(file, [*base, *more, *overrides])
 
 
 @contextmanager

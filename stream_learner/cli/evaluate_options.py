@@ -21,19 +21,11 @@ Learn: TypeAlias = Annotated[
 ]
 Vw: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--vw",
-        metavar='"FLAGS"',
-        help="A Vowpal Wabbit command line to evaluate, over VW text; repeatable.",
-    ),
+    typer.Option("--vw", metavar='"FLAGS"', help="A Vowpal Wabbit command line to evaluate, over VW text; repeatable."),
 ]
 Load: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--load",
-        metavar="FILE",
-        help="Go on with a model that --save has written, to the same bits.",
-    ),
+    typer.Option("--load", metavar="FILE", help="Go on with a model that --save has written, to the same bits."),
 ]
 Test: TypeAlias = Annotated[bool, typer.Option("--test", "-t", help="Only predict: learn from no example.")]
 Format: TypeAlias = Annotated[
@@ -45,64 +37,47 @@ Format: TypeAlias = Annotated[
     ),
 ]
 Log: TypeAlias = Annotated[
-    bool,
-    typer.Option("--log", help="Read the training log of the configuration, as it is now."),
+    bool, typer.Option("--log", help="Read the training log of the configuration, as it is now.")
 ]
 SkipBad: TypeAlias = Annotated[
-    int,
-    typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N lines that cannot be read."),
+    int, typer.Option("--skip-bad", min=0, metavar="N", help="Leave out up to N lines that cannot be read.")
 ]
 Quadratic: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--quadratic", "-q", metavar="AB", help="Pairs of features of two namespaces; repeatable."),
 ]
 Cubic: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--cubic", metavar="ABC", help="Triples of features; repeatable."),
+    list[str] | None, typer.Option("--cubic", metavar="ABC", help="Triples of features; repeatable.")
 ]
 Ngram: TypeAlias = Annotated[int, typer.Option(min=1, metavar="N", help="N features in a row as one more.")]
 Skips: TypeAlias = Annotated[int, typer.Option(min=0, metavar="N", help="N-grams may leave out so many.")]
 Ignore: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--ignore", metavar="A", help="A namespace to leave out; repeatable."),
+    list[str] | None, typer.Option("--ignore", metavar="A", help="A namespace to leave out; repeatable.")
 ]
 NoConstant: TypeAlias = Annotated[bool, typer.Option("--noconstant", help="No constant feature.")]
-Label: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--label", metavar="NAME", help="Column or field of the label."),
-]
+Label: TypeAlias = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Column or field of the label.")]
 Weight: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--weight", metavar="NAME", help="Column or field of the importance."),
+    str | None, typer.Option("--weight", metavar="NAME", help="Column or field of the importance.")
 ]
 Columns: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="A,B,…", help="Names of the columns, where no header has them."),
+    str | None, typer.Option(metavar="A,B,…", help="Names of the columns, where no header has them.")
 ]
 Separator: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="CHAR", help="Between columns; by default as the header shows."),
+    str | None, typer.Option(metavar="CHAR", help="Between columns; by default as the header shows.")
 ]
 Drop: TypeAlias = Annotated[str | None, typer.Option("--drop", metavar="A,B,…", help="Columns to leave out.")]
 Categorical: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="A,B,…", help="Columns whose numbers are names of categories."),
+    str | None, typer.Option(metavar="A,B,…", help="Columns whose numbers are names of categories.")
 ]
 Passes: TypeAlias = Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the examples, at most.")]
 HoldoutOff: TypeAlias = Annotated[bool, typer.Option("--holdout-off", help="Hold nothing out in several passes.")]
 HoldoutPeriod: TypeAlias = Annotated[
-    int,
-    typer.Option("--holdout-period", min=2, metavar="N", help="Hold out every Nth example."),
+    int, typer.Option("--holdout-period", min=2, metavar="N", help="Hold out every Nth example.")
 ]
 Predictions: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--predictions", "-p", metavar="FILE", help="Write the predictions of the first pass."),
+    Path | None, typer.Option("--predictions", "-p", metavar="FILE", help="Write the predictions of the first pass.")
 ]
-Save: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Write each model at the end, a file each."),
-]
+Save: TypeAlias = Annotated[Path | None, typer.Option(metavar="DIR", help="Write each model at the end, a file each.")]
 Curve: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Learning curves: .png, .svg and .pdf plots, .json points."),
+    Path | None, typer.Option(metavar="FILE", help="Learning curves: .png, .svg and .pdf plots, .json points.")
 ]

@@ -36,8 +36,7 @@ FailWithoutBrokers: TypeAlias = Annotated[
     ),
 ]
 Who: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out."),
+    str | None, typer.Option("--who", metavar="TEXT", help="Who does this, for the record; user@host if left out.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 
@@ -153,6 +152,5 @@ def _need_settings(file: Path | None, overrides: Sequence[str] | None) -> None:
     given_in_environment = any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ)
     if file is None and not overrides and not given_in_environment:
         raise ConfigError(
-            "there is no configuration",
-            action="Give a file with -c; configs/minimal.yaml is one to begin with.",
+            "there is no configuration", action="Give a file with -c; configs/minimal.yaml is one to begin with."
         )

@@ -91,9 +91,7 @@ def run_command(words: Sequence[str]) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """An online learner for click-through rates that lives on Kafka."""
     if version:
         typer.echo(f"stream-learner {__version__}")
@@ -212,8 +210,7 @@ def demo(
     partitions: Annotated[int, typer.Option(min=1, max=64, help="Partitions of the input topics.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the traffic.")] = 1,
     bootstrap_servers: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT,…", help="Run on this cluster instead of the embedded broker."),
+        str | None, typer.Option(metavar="HOST:PORT,…", help="Run on this cluster instead of the embedded broker.")
     ] = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -239,8 +236,7 @@ def topics_ensure(
     config: ConfigFile = None,
     overrides: Overrides = None,
     partitions: Annotated[
-        int | None,
-        typer.Option(min=1, help="Make missing input topics too, with this many partitions."),
+        int | None, typer.Option(min=1, help="Make missing input topics too, with this many partitions.")
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Change settings of existing topics that differ.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Make and change nothing, only show.")] = False,

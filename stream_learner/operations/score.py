@@ -19,6 +19,8 @@ import orjson
 
 from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.config import Config
+from stream_learner.core.events.reasons import Reason
+from stream_learner.core.events.reference import words_of
 from stream_learner.errors import ConfigError, NotReady
 from stream_learner.roles.common import startup
 from stream_learner.roles.common.compile import load_kernels
@@ -55,7 +57,8 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
             is_scored = predictions.status == 0
             scored += int(is_scored.sum())
             unknown += int((is_scored & (predictions.known_features == 0)).sum())
-            target.writelines(_answers(predictions, partial(_why_bad, scorer, lines), with_model=with_model))
+            why_bad = partial(_why_bad, scorer, lines, predictions)
+            target.writelines(_answers(predictions, why_bad, with_model=with_model))
             target.flush()
         scorer.tell_of(some)
     if unknown:
@@ -113,9 +116,14 @@ def _batches(source: IO[bytes], batch: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def _why_bad(scorer: Scorer, lines: Sequence[bytes], index: int) -> str:
-    """Why an event cannot be scored, with the field where it is one."""
-    return scorer.predict_many(lines[index : index + 1]).why_bad
+def _why_bad(scorer: Scorer, lines: Sequence[bytes], predictions: Predictions, index: int) -> str:
+    """Why an event cannot be scored. In which field a time cannot be read the scorer is asked, which costs as much as
+    hundreds of predictions.
+    """
+    reason = Reason(int(predictions.status[index]))
+    if reason is Reason.NOT_A_TIME:
+        return scorer.predict_many([lines[index]]).why_bad
+    return words_of(lines[index], reason)
 
 
 def _answers(predictions: Predictions, why_bad: Callable[[int], str], *, with_model: bool = False) -> Iterator[bytes]:

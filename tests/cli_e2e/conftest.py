@@ -79,7 +79,7 @@ def _wait_until_learned(port: int, sent: Emitted) -> str:
         final = [sum(v for (name, _), v in values.items() if name == f"joiner_{side}_total") for side in _SIDES]
         examples = values.get(("joiner_impressions_total", "example"), -1)
         all_joined = final == [sent.impression_records, sent.click_records]
-        return text if all_joined and examples == values["learner_examples_total", ""] else None
+        return text if all_joined and examples == values.get(("learner_examples_total", "")) else None
 
     return wait_for(learned, lambda: f"{sent} sent, but {answer(port, '/metrics')[1]}", look_s=0.1)
 

@@ -86,7 +86,8 @@ def test_what_is_in_the_way_has_an_exit_code(kafka: str, names: tuple[str, str])
     wrong = ("--set", "input.clicks.id=event")
     text, parsed = answers_of(look(kafka, names, *wrong), look(kafka, names, *wrong, "--json"))
     assert text.code == parsed.code == errors.InputsUnfit.exit_code
-    assert text.error["message"] == parsed.error["message"] == "1 finding in the way: id fields"
+    assert parsed.error["message"] == "1 finding in the way: id fields"
+    assert text.err.startswith("error: 1 finding in the way: id fields\nwhat to do: ")
     (finding,) = parsed.json["findings"]
     assert (finding["severity"], finding["name"]) == ("stops", "id_fields")
     assert finding["change"] == "input.clicks.id: ref.impression_id"

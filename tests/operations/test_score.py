@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_learner.core.events.reasons import Reason
-from stream_learner.operations.score import _answers, _batches
+from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason
+from stream_learner.operations.score import _answers, _batches, _why_bad
 from stream_learner.roles.scorer.scorer import Predictions
 
 
@@ -75,6 +75,25 @@ def test_predictions_as_lines() -> None:
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     first, *_ = _answers(predictions, str, with_model=True)
     assert json.loads(first) == {"p": 0.1 + 0.2, "version": 42, "model": "ctr-v2"}
+
+
+def test_only_of_a_time_the_scorer_is_asked_why() -> None:
+    """What it says of one event takes it as long as hundreds of predictions."""
+    asked: list[list[bytes]] = []
+
+    class Scorer:
+        def predict_many(self, lines: list[bytes]) -> Predictions:
+            asked.append(lines)
+            return Predictions(
+                np.array([np.nan]), found.status[:1], 1, "m", found.known_features, why_bad="`ts` is text"
+            )
+
+    reasons = [Reason.NOT_JSON, Reason.NOT_JSON, Reason.NOT_OBJECT, Reason.NOT_A_TIME]
+    lines = [b"{", b'{"a":1e400}', b"[]", b'{"ts":"then"}']
+    found = Predictions(np.full(4, np.nan), np.array(reasons, np.uint8), 1, "m", np.zeros(4, np.int64))
+    said = [_why_bad(Scorer(), lines, found, index) for index in range(4)]  # type: ignore[arg-type]
+    assert said == ["not JSON", BEYOND_FLOAT64, Reason.NOT_OBJECT.text, "`ts` is text"]
+    assert asked == [lines[3:]]
 
 
 @pytest.mark.parametrize("reason", list(Reason)[1:])

@@ -26,8 +26,8 @@ from stream_learner.core.events.feature_spec import FeatureSpec
 from stream_learner.core.events.field_numbers import FieldNumbers
 from stream_learner.core.events.kinds import TimeUnit
 from stream_learner.core.events.plan import Plan, Role
-from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason, Refused
-from stream_learner.core.events.reference import PlainRow, beyond_float64, parse_event, read_event
+from stream_learner.core.events.reasons import Reason, Refused
+from stream_learner.core.events.reference import PlainRow, parse_event, read_event, words_of
 from stream_learner.core.machine.hashing import xxh64
 from stream_learner.core.machine.memory import buffer_address
 
@@ -302,7 +302,7 @@ class BatchDecoder:
                 read_event(self._plan, parse_event(raw, len(raw)), 0)
             except Refused as refused:
                 return str(refused) if refused.reason is reason else reason.text
-        return BEYOND_FLOAT64 if reason is Reason.NOT_JSON and beyond_float64(raw) else reason.text
+        return words_of(raw, reason)
 
     def _new_columns(self, n: int) -> Columns:
         room = int(n * self._row_length * 1.02) + self._most

@@ -33,7 +33,7 @@ from stream_learner.core.events.feature_keys import size_text
 from stream_learner.core.events.field_numbers import Origin
 from stream_learner.core.events.local_time import value_in_zone
 from stream_learner.core.events.plan import FieldPlan, Plan, Role
-from stream_learner.core.events.reasons import Reason, Refused, of_field
+from stream_learner.core.events.reasons import BEYOND_FLOAT64, Reason, Refused, of_field
 from stream_learner.core.machine.arithmetic import log1p
 from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts, xxh64
 
@@ -168,6 +168,11 @@ def beyond_float64(raw: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return any(map(math.isinf, numbers))
+
+
+def words_of(raw: bytes, reason: Reason) -> str:
+    """Why bytes are no event that can be used, in words for a person."""
+    return BEYOND_FLOAT64 if reason is Reason.NOT_JSON and beyond_float64(raw) else reason.text
 
 
 def walk(event: dict[str, Any], enter: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:

@@ -76,7 +76,7 @@ def check_begin(
     last_ms = max((time for event in impressions.events if (time := clocks[0].of(event)) is not None), default=0)
     if isinstance(config.join.start, int):
         first_ms = max(first_ms, config.join.start)
-    usual_ms = min(config.join.window_ms, quantile([*delays], 0.99)) if len(delays) >= ENOUGH else config.join.window_ms
+    usual_ms = min(config.join.window_ms, quantile(delays, 0.99)) if len(delays) >= ENOUGH else config.join.window_ms
     until_ms = begin_ms - usual_ms
     ends = (until_ms, math.inf)
     of_before, of_all = (events_between(impressions, clocks[0], first_ms, end_ms) for end_ms in ends)

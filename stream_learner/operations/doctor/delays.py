@@ -68,7 +68,7 @@ def check_clocks(
     each = (f"`{path}` of {topic} lies {span(lag)} before its record's timestamp" for lag, path, topic in lags)
     _, _, wrong = max(lags, key=lambda one: abs(one[0]))
     outside = sum(not -spec.skew_ms <= delay <= spec.window_ms for delay in delays) / len(delays)
-    seen = f"{', and '.join(each)}: so clicks come {span(quantile([*delays], 0.5))} after their impressions"
+    seen = f"{', and '.join(each)}: so clicks come {span(quantile(delays, 0.5))} after their impressions"
     means = f"a click counts for an impression by their times, and so {percent(outside)} of them do not count"
     change = f"the clock or the zone of the producer of {wrong}{zone_of(gap_ms)}; not join.window"
     yield Finding("stops" if outside > LOST_STOPS else "warns", "clocks_differ", seen, means, change)
@@ -77,7 +77,7 @@ def check_clocks(
 def in_words(delays: Sequence[float]) -> str:
     """The quantiles of delays, which are some, in ascending order."""
     named = ((0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"))
-    quantiles = ", ".join(f"{name} {span(quantile([*delays], share))}" for share, name in named)
+    quantiles = ", ".join(f"{name} {span(quantile(delays, share))}" for share, name in named)
     return f"delays of {count_of(len(delays), 'click')}: {quantiles}"
 
 
@@ -118,12 +118,11 @@ def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
     """delays: as of `delays_ms`."""
     if len(delays) < ENOUGH:
         return
-    ordered = [*delays]
-    early = sum(delay < -spec.skew_ms for delay in ordered) / len(ordered)
-    late = sum(delay > spec.window_ms for delay in ordered) / len(ordered)
-    p95, p99, quantiles = quantile(ordered, 0.95), quantile(ordered, 0.99), in_words(delays)
+    early = sum(delay < -spec.skew_ms for delay in delays) / len(delays)
+    late = sum(delay > spec.window_ms for delay in delays) / len(delays)
+    p95, p99, quantiles = quantile(delays, 0.95), quantile(delays, 0.99), in_words(delays)
     if early > WORTH_A_WORD:
-        skew, needed = format_duration_ms(spec.skew_ms), _written(-quantile(ordered, WORTH_A_WORD))
+        skew, needed = format_duration_ms(spec.skew_ms), _written(-quantile(delays, WORTH_A_WORD))
         seen = f"{percent(early)} of the clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
         means = "they do not count: the clocks of the two producers disagree, or one writes another zone"
         change = f"the clock or the zone of a producer; if they cannot agree, join.skew: {needed}"

@@ -12,7 +12,7 @@ from stream_learner.core.events.plan import Plan
 from stream_learner.operations.doctor.events import Side, paths_of, some_paths, values_of
 from stream_learner.operations.doctor.findings import Finding, quantile, shown
 from stream_learner.operations.doctor.ids import UNIQUE
-from stream_learner.operations.doctor.leaks import Leak
+from stream_learner.operations.doctor.leaks import Leak, is_number
 from stream_learner.operations.doctor.times import Clock
 
 LARGE = 10.0
@@ -67,9 +67,7 @@ def fields_of(side: Side) -> list[Field]:
 
 
 def _field(path: str, values: Sequence[Any], share: float) -> Field:
-    numbers = sorted(
-        float(value) for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)
-    )
+    numbers = sorted(float(value) for value in values if is_number(value))
     least, median, largest = (quantile(numbers, q) if numbers else None for q in (0.0, 0.5, 1.0))
     kind = _kind({type(value) for value in values})
     return Field(path, kind, share, len(set(map(str, values))), len(values), least, median, largest, values[-1])
@@ -104,13 +102,12 @@ def check_fields(
                 change += f", or features.fields: {{{one.path}: {{kind: hour_of_week}}}}"
             yield Finding("warns", "unique_field", seen, means, change)
         elif one.is_large and kind == "number" and optimizer not in SCALE_FREE:
-            seen = (
-                f"`{one.path}` is a {one.kind} of kind number: {one.least:g} to {one.largest:g}, median {one.median:g}"
-            )
+            seen = f"`{one.path}` is a {one.kind} of kind number: {one.least:g} to {one.largest:g}, "
+            seen += f"median {one.median:g}, {distinct}"
             means = "its value is the feature; large ones outweigh all others: predictions can be worse than a constant"
             log = f"features.fields: {{{one.path}: {{kind: log}}}}"
             change = f"features.categorical: [{one.path}]" if one.is_name else log
-            yield Finding("warns", "number_without_scale", f"{seen}, {distinct}", means, change)
+            yield Finding("warns", "number_without_scale", seen, means, change)
 
 
 def check_names(fields: Iterable[Field], spec: FeatureSpec, features: Sequence[Field]) -> Iterable[Finding]:

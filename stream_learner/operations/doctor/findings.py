@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,6 +46,6 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def quantile(ordered: list[float] | list[int], share: float) -> float:
+def quantile(ordered: Sequence[float], share: float) -> float:
     """The least value that at least `share` of the values, in ascending order, do not exceed."""
     return ordered[min(max(-int(-share * len(ordered) // 1) - 1, 0), len(ordered) - 1)]

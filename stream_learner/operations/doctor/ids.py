@@ -139,8 +139,8 @@ def _check_path(side: Side, path: str, right: str, max_bad_share: float) -> Find
         seen = f"{len(values) - usable:,} values of `{path}` are neither text nor whole numbers: {shown(values[-1])}"
         change = "the producer: write the id as text"
     else:
-        there = ", ".join(f"`{name}`" for name, _ in paths_of(events).most_common(12))
         seen = f"{len(values):,} of {count_of(len(events), 'event')} of {side.sample.topic} have a `{path}`"
+        there = ", ".join(f"`{name}`" for name, _ in paths_of(events).most_common(12))
         seen += f"; they have {there}"
         change = f"{side.setting('id')}: {right}"
         if right == path:
@@ -167,12 +167,7 @@ def _alike(value: Any) -> str:
 
 
 def check_matches(
-    impressions: Side,
-    clicks: Side,
-    ids: IdPaths,
-    pairs: Sequence[Pair],
-    clocks: tuple[Clock, Clock],
-    window_ms: int,
+    impressions: Side, clicks: Side, ids: IdPaths, pairs: Sequence[Pair], clocks: tuple[Clock, Clock], window_ms: int
 ) -> Iterable[Finding]:
     """Whether the clicks whose impression must be in the sample find it; those without an id are told elsewhere."""
     events = [event for event in clicks.events if id_text(event.fields.get(ids.clicks)) is not None]

@@ -88,7 +88,7 @@ def _judged(path: str, events: Sequence[Event], clicked: Flags) -> Leak:
     of_kinds = _ranged([value for _, value in kinds], np.bincount(flat, minlength=len(kinds)))
     text_of = np.array([texts.setdefault(text, len(texts)) for text in of_kinds], np.int64)
     at, flat = np.divmod(np.unique(at * len(texts) + text_of[flat]), len(texts))
-    numbers = np.array([float(value) if _is_number(value) else np.nan for _, value in kinds])
+    numbers = np.array([float(value) if is_number(value) else np.nan for _, value in kinds])
     area = max(_area(at, flat, clicked), _area_of_size(numbers[codes], clicked))
     counts, of_clicks = np.bincount(flat), np.bincount(flat[clicked[at]], minlength=len(texts))
     sure = np.where((of_clicks >= ENOUGH) & (of_clicks > SURE * counts), of_clicks, 0)
@@ -98,17 +98,18 @@ def _judged(path: str, events: Sequence[Event], clicked: Flags) -> Leak:
 
 def _ranged(values: Sequence[Any], counts: Codes) -> list[str]:
     """Values as text, numbers of many values as ranges, but for those that many events have. counts: of each."""
-    numbered = [(value, n) for value, n in zip(values, counts.tolist(), strict=True) if _is_number(value)]
+    numbered = [(value, n) for value, n in zip(values, counts.tolist(), strict=True) if is_number(value)]
     total = sum(n for _, n in numbered)
     rare = {value: n for value, n in numbered if n * RANGES < total}
     numbers = sorted(value for value, n in rare.items() for _ in range(n))
     edges: list[float] = []
     if numbers and len(numbered) > RANGES:
         edges = sorted({quantile(numbers, n / RANGES) for n in range(1, RANGES)})
-    return [_text(value, edges if _is_number(value) and value in rare else []) for value in values]
+    return [_text(value, edges if is_number(value) and value in rare else []) for value in values]
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a number: booleans are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -103,7 +103,7 @@ def outages_of(
     if not delays or not shown or not known or config.join.start == "latest":
         return Outages()
     of_click = {id(pair.click): clocks[0].of(pair.impression) for pair in pairs}
-    usual_ms = int(quantile([*delays], 0.5))
+    usual_ms = int(quantile(delays, 0.5))
     waits = sorted(c.record.time_ms - i.record.time_ms for i, c in pairs)
     late = sorted(lag for event in clicks.events if (lag := clocks[1].lag_of(event)) is not None)
     due_ms = max(config.join.window_ms, *(int(quantile(of, 0.99)) for of in (waits, late) if of)) + LATER_MS

@@ -53,7 +53,7 @@ class Proposal:
         if len(delays) < ENOUGH:
             self.notes.append("window: too few clicks find their impression to propose one; 30m is the default")
             return
-        p1, p99 = (quantile([*delays], share) for share in (0.01, 0.99))
+        p1, p99 = (quantile(delays, share) for share in (0.01, 0.99))
         window_ms = max(rounded_up(p99), SKEW_MS)
         self.settings["join.window"] = format_duration_ms(window_ms)
         self.notes.append(f"window: {in_words(delays)}")

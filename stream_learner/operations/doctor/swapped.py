@@ -13,8 +13,8 @@ from stream_learner.operations.doctor.times import OF_RECORDS, Clock, span
 from stream_learner.wording import count_of
 
 LATER, MOST = 0.95, 0.8
-"""At least `LATER` of the clicks come after their impressions. More than `MOST` of the clicks have an impression, and no
-more of the impressions have a click."""
+"""At least `LATER` of the clicks come after their impressions; more than `MOST` of the clicks have an impression, and
+`MOST` of the impressions at most have a click."""
 
 
 def swapped(sides: tuple[Side, Side], times: tuple[Sequence[Clock], Sequence[Clock]]) -> Finding | None:
@@ -39,7 +39,7 @@ def swapped(sides: tuple[Side, Side], times: tuple[Sequence[Clock], Sequence[Clo
     seen = f"{len(pairs):,} of {count_of(clicked, 'event')} of {mine} have the id of an event of {other}, but only "
     seen += f"{with_click:,} of {shown:,} there have one of {mine}; and {mine} has it later, in "
     seen += f"{percent(sum(delay > 0 for delay in delays) / len(delays))} of them, by {span(quantile(delays, 0.5))} in "
-    seen += f"the median: {mine} holds the clicks, and {other} the impressions"
+    seen += f"the median: the clicks are in {mine}, the impressions in {other}"
     means = "clicks would be learned as impressions; what else the events do not fit is told once the topics are right"
     change = f"{clicks.setting('topic')}: {other}, with {clicks.setting('id')}: {ids.impressions}; and "
     change += f"{impressions.setting('topic')}: {mine}, with {impressions.setting('id')}: {ids.clicks}"

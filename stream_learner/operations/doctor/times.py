@@ -238,7 +238,7 @@ def _check_ahead(
     share = sum(one > max_skew_ms for one in ahead) / max(len(ahead), 1)
     if share <= WORTH_A_WORD:
         return
-    median_ms = quantile([*ahead], 0.5)
+    median_ms = quantile(ahead, 0.5)
     seen = f"{percent(share)} of the events of {side.sample.topic} have a `{clock.path}` more than join.max_skew "
     seen += (
         f"({format_duration_ms(max_skew_ms)}) ahead of their records' timestamps; the median is {span(median_ms)} ahead"
