@@ -9,7 +9,6 @@ import numpy as np
 
 from stream_learner.core.log.examples import ExampleBatch
 from stream_learner.evaluate.example_block import ExampleBlock, RecordMaker
-from stream_learner.evaluate.formats.base import Parsed
 from tests.oracles.optimizers.base import Example
 
 DIMENSION = 12
@@ -52,13 +51,6 @@ def example_blocks_of(examples: Sequence[Example], size: int = 7) -> list[Exampl
     maker = RecordMaker()
     parts = [examples[start : start + size] for start in range(0, len(examples), size)]
     return [ExampleBlock(maker.records(batch_of(part)), np.ones(len(part), np.bool_)) for part in parts]
-
-
-def parsed_of(examples: Sequence[Example], first_line: int = 1) -> Parsed:
-    """Examples as a parser hands them out."""
-    n = len(examples)
-    lines = np.arange(first_line, first_line + n)
-    return Parsed(batch_of(examples), lines, np.ones(n, np.bool_), [], [])
 
 
 def vw_text(examples: Sequence[Example]) -> str:

@@ -22,6 +22,7 @@ from tests.oracles.optimizers import Loss, make, make_loss
 from tests.oracles.optimizers.base import constant, powers, root
 from tests.oracles.vw import Descent, Learner, Options, lambert_minus, learner_of, progressive
 from tests.oracles.vw_text import CONSTANT, VwExample, hash_name, murmur3, read_line, read_number
+from tests.suite.share import cases
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "vw"
 
@@ -119,8 +120,13 @@ def test_a_reference_command_needs_no_float32(command: str, name: str, tmp_path:
     assert f"{progressive(command, lines, np.float64).average_loss:.6f}" == theirs(command, lines, tmp_path)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic", "hinge", "quantile", "poisson"])
-@pytest.mark.parametrize("flags", FLAGS)
+LOSSES = ("squared", "logistic", "hinge", "quantile", "poisson")
+GRID = [(flags, loss) for flags in FLAGS for loss in LOSSES]
+DIAGONAL = [(flags, LOSSES[(place + further) % 5]) for place, flags in enumerate(FLAGS) for further in (0, 2)]
+"""Each of the options with two of the losses, each loss with four or five of the options."""
+
+
+@pytest.mark.parametrize(("flags", "loss"), cases(GRID, DIAGONAL))
 def test_every_combination_of_options_prints_our_loss(flags: str, loss: str, tmp_path: Path) -> None:
     """A grid; runs that diverge are left out, and no cell is left empty unless plain Poisson steps blow up."""
     lines = generated(count_labels=loss == "poisson")

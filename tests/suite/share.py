@@ -36,8 +36,11 @@ def seeds(few: int, **more: int) -> pytest.MarkDecorator:
 
 
 def cases(every: Iterable[Any], quick: Collection[Any], others: str = "thorough") -> list[Any]:
-    """Cases for `parametrize`: all of them, marked with the name of their part if they are not quick."""
+    """Cases for `parametrize`, tuples where it has several names: those that are not quick have their part's mark."""
     found = list(every)
     assert set(quick) <= set(found)
     mark = getattr(pytest.mark, others)
-    return [case if case in quick else pytest.param(case, marks=mark) for case in found]
+    return [
+        case if case in quick else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
+        for case in found
+    ]

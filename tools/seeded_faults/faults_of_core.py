@@ -216,7 +216,7 @@ FAULTS = (
         file="stream_learner/core/log/marks.py",
         old="    orphans: int = 0\n    late: int = 0\n",
         new="    late: int = 0\n    orphans: int = 0\n",
-        tests=("tests/golden/training_log_v1/test_training_log_v1.py",),
+        tests=("tests/golden/test_training_log.py",),
     ),
     Fault(
         name="values-take-less-room",

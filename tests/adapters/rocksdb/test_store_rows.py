@@ -96,8 +96,10 @@ class World:
         self.writer.close()
         self.store.close()
 
-    def compare(self) -> None:
-        assert self.bounded.rows_digest == self.plain.rows_digest == self.bounded.rows_digest_full()
+    def compare(self, *, reckoned: bool = True) -> None:
+        """Digest, rows and lists of both. reckoned: the digest is also reckoned from all rows, which takes a second."""
+        assert self.bounded.rows_digest == self.plain.rows_digest
+        assert not reckoned or self.bounded.rows_digest_full() == self.plain.rows_digest
         assert self.bounded.count == self.plain.count
         keys = np.array(self.rng.choices(POOL, k=2000), np.uint64)
         for mine, theirs in (
@@ -121,11 +123,12 @@ def test_a_bounded_table_over_rocksdb_is_the_table_without_a_bound(
         world.write_checkpoint(crash=crash)
         if not crash:
             world.fold(400)
-            world.compare()
+            world.compare(reckoned=False)
         if crash:
             world.stop()
             world.start()
             world.compare()
+    world.compare()
     world.stop()
     assert world.evicted > LIMIT_ROWS
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stream_learner.core.join.spec import JoinSpec
+from stream_learner.core.join.state import JoinState, TickOutput
+from stream_learner.core.log.marks import InputIdentity, Mark
 from tests.core.join.plain_join import Record
 
 UNKNOWN_KEY = 999
@@ -83,3 +86,22 @@ def _as_log(rng, events, number_at) -> list[Record]:
         out.append(Record(offset, time, key, number_at(offset), arrival))
         offset += 1
     return out
+
+
+def mark_of(output: TickOutput, join: JoinState, before: Sequence[Mark] = (), *, is_resume_point: bool = True) -> Mark:
+    """The mark that a writer would append for the output emitted last, behind those before it."""
+    cut = output.cut
+    return Mark(
+        partition=0,
+        attempt=1,
+        first_tick=cut.first_tick,
+        last_tick=cut.last_tick,
+        next_impression=cut.next_impression,
+        first_click=output.first_click,
+        click_cursor=cut.click_cursor,
+        records=min(1, len(output.examples)),
+        pred_attempt=1 if before else 0,
+        pred_tick=before[-1].last_tick if before else -1,
+        counts=output.counts,
+        resume=join.resume_point(InputIdentity(b"i" * 16, b"c" * 16, 1)) if is_resume_point else None,
+    )

@@ -23,9 +23,9 @@ from stream_learner.core.join.click_memory import ClickMemory
 from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.core.join.log_time import LogTime
 from stream_learner.core.join.spec import Cut, JoinSpec
-from stream_learner.core.join.state import JoinState, TickOutput
-from stream_learner.core.log.marks import InputIdentity, Mark
-from tests.core.join.join_histories import History, closed_by_log, random_history
+from stream_learner.core.join.state import JoinState
+from stream_learner.core.log.marks import Mark
+from tests.core.join.join_histories import History, closed_by_log, mark_of, random_history
 from tests.core.join.plain_join import (
     PlainJoin,
     PlainTick,
@@ -36,27 +36,7 @@ from tests.core.join.plain_join import (
 )
 from tests.suite.share import share
 
-TOPIC_IDS = (b"i" * 16, b"c" * 16)
 MUTANT_HISTORIES = 150
-
-
-def mark_of(output: TickOutput, join: JoinState, before: list[Mark], is_resume_point: bool) -> Mark:
-    """The mark that a writer would append for an output."""
-    cut = output.cut
-    return Mark(
-        partition=0,
-        attempt=1,
-        first_tick=cut.first_tick,
-        last_tick=cut.last_tick,
-        next_impression=cut.next_impression,
-        first_click=output.first_click,
-        click_cursor=cut.click_cursor,
-        records=min(1, len(output.examples)),
-        pred_attempt=1 if before else 0,
-        pred_tick=before[-1].last_tick if before else -1,
-        counts=output.counts,
-        resume=join.resume_point(InputIdentity(*TOPIC_IDS, 1)) if is_resume_point else None,
-    )
 
 
 def cut_of(mark: Mark) -> Cut:
@@ -145,7 +125,7 @@ class World:
         if cut is None:
             return False
         output = self.join.emit(cut)
-        mark = mark_of(output, self.join, self.marks, self.rng.random() < self.resume_share)
+        mark = mark_of(output, self.join, self.marks, is_resume_point=self.rng.random() < self.resume_share)
         if self.rng.random() < self.crash_share / 2:
             self.restart()
             return False

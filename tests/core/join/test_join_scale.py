@@ -15,10 +15,11 @@ from stream_learner.core.join.click_memory import BLOCK
 from stream_learner.core.join.gather import ExampleScratch
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState, TickOutput, WrongResume
-from stream_learner.core.log.marks import InputIdentity, Mark, encode_mark
+from stream_learner.core.log.marks import InputIdentity, encode_mark
 from stream_learner.core.machine import id_table
 from stream_learner.core.machine.entries import ENTRIES, signatures
 from stream_learner.core.parts import JOIN, compile_parts
+from tests.core.join.join_histories import mark_of
 
 IMPRESSIONS = 60_000
 CLICKS = 25_000
@@ -217,24 +218,6 @@ def test_values_that_are_left_out_are_1(traffic: Traffic, outputs: list[TickOutp
     assert both > 0
 
 
-def mark_at(join: JoinState, output: TickOutput) -> Mark:
-    cut = output.cut
-    return Mark(
-        partition=0,
-        attempt=1,
-        first_tick=cut.first_tick,
-        last_tick=cut.last_tick,
-        next_impression=cut.next_impression,
-        first_click=output.first_click,
-        click_cursor=cut.click_cursor,
-        records=1,
-        pred_attempt=1,
-        pred_tick=cut.first_tick - 1,
-        counts=output.counts,
-        resume=join.resume_point(InputIdentity(b"i" * 16, b"c" * 16, 1)),
-    )
-
-
 @pytest.mark.parametrize("at", [3, 60, 120])
 def test_a_resumed_join_goes_on_as_if_it_had_never_stopped(
     traffic: Traffic, outputs: list[TickOutput], at: int
@@ -244,7 +227,7 @@ def test_a_resumed_join_goes_on_as_if_it_had_never_stopped(
     feed(first, traffic, 500)
     for output in outputs[: at + 1]:
         first.emit(output.cut)
-    mark = mark_at(first, outputs[at])
+    mark = mark_of(outputs[at], first)
     assert len(mark.resume.codes) == outputs[at].counts.clicks.waiting
     assert first.resume_bytes == len(encode_mark(mark)) - len(encode_mark(replace(mark, resume=None)))
     join = JoinState.resume(SPEC, mark)
@@ -282,7 +265,7 @@ def test_clicks_that_are_gone_are_noticed(traffic: Traffic, outputs: list[TickOu
     feed(first, traffic, 500)
     for output in outputs[:60]:
         first.emit(output.cut)
-    mark = mark_at(first, outputs[59])
+    mark = mark_of(outputs[59], first)
     a, b = np.searchsorted(traffic.click_offsets, (mark.first_click, mark.click_cursor))
     assert a < b
     join = JoinState.resume(SPEC, mark)
@@ -300,7 +283,7 @@ def test_a_mark_that_cannot_be_resumed_from_is_refused(traffic: Traffic, outputs
     join = JoinState(SPEC, impression_start=0, click_start=0)
     feed(join, traffic, 5000)
     join.emit(outputs[0].cut)
-    mark = mark_at(join, outputs[0])
+    mark = mark_of(outputs[0], join)
     with pytest.raises(ValueError, match="not a resume point"):
         JoinState.resume(SPEC, replace(mark, resume=None))
     with pytest.raises(ValueError, match="other settings"):

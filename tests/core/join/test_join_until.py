@@ -7,8 +7,7 @@ from collections import Counter
 
 from stream_learner.core.join.spec import JoinSpec
 from stream_learner.core.join.state import JoinState, TickOutput
-from stream_learner.core.log.marks import InputIdentity, Mark
-from tests.core.join.join_histories import History, closed_by_log, random_history
+from tests.core.join.join_histories import History, closed_by_log, mark_of, random_history
 from tests.core.join.plain_join import PlainJoin, Record, clicks_batch, impressions_batch, plain
 
 HISTORIES = 80
@@ -89,7 +88,7 @@ def test_it_goes_on_from_its_last_tick_as_if_it_had_never_ended() -> None:
         until_tick = some_tick(history, rng)
         _, whole = run(history, None, rng)
         first, outputs = run(history, until_tick, rng)
-        mark = mark_of(first, outputs[-1])
+        mark = mark_of(outputs[-1], first)
         join = JoinState.resume(history.spec, mark)
         assert mark.resume is not None
         join.add_impressions(
@@ -109,22 +108,3 @@ def test_it_reads_no_clicks_beyond_what_its_last_tick_needs() -> None:
         join.add_impressions(*impressions_batch([Record(0, 1_000, 1, 2.0, 1_000)]))
         join.add_clicks(*clicks_batch([Record(0, 60, 2, 1.0, 60)]))
         assert join.wants_clicks(0) is wanted
-
-
-def mark_of(join: JoinState, output: TickOutput) -> Mark:
-    """The mark of the cut emitted last, as a resume point."""
-    cut = output.cut
-    return Mark(
-        partition=0,
-        attempt=1,
-        first_tick=cut.first_tick,
-        last_tick=cut.last_tick,
-        next_impression=cut.next_impression,
-        first_click=output.first_click,
-        click_cursor=cut.click_cursor,
-        records=0,
-        pred_attempt=0,
-        pred_tick=-1,
-        counts=output.counts,
-        resume=join.resume_point(InputIdentity(bytes(16), bytes(16), 1)),
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from typing import Any
@@ -19,9 +18,6 @@ from tests.core.model.optimizers.optimizer_help import (
     DIMENSION,
     LOSS_NAMES,
     assert_agrees,
-    assert_cuts_change_nothing,
-    assert_refused_change_nothing,
-    assert_restores,
     in_domain,
     key_of,
     learner_for,
@@ -52,24 +48,6 @@ def test_other_losses_are_refused(name: str, loss: str) -> None:
     """When the learner is made, with the name of the one that is meant."""
     with pytest.raises(ValueError, match=f"{name}.*hinge.*{loss}"):
         learner_for(name, loss, {})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_how_examples_are_cut_into_records_changes_no_bit(name: str) -> None:
-    """Rows, scalars, digest, metrics."""
-    assert_cuts_change_nothing(name, "hinge", {})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_restored_learner_goes_on_with_the_same_bits(name: str) -> None:
-    """Columns are the whole state."""
-    assert_restores(name, "hinge", {})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_refused_example_changes_no_bit(name: str) -> None:
-    """A value, a label or an importance that is not finite."""
-    assert_refused_change_nothing(name, "hinge", {})
 
 
 def learned(learner: Learner, example: Example) -> float:
@@ -149,10 +127,3 @@ def test_hyper_parameters_that_cannot_work_are_refused(given: dict[str, Any]) ->
     (name,) = given
     with pytest.raises(ValueError, match=f"{name} must"):
         make_optimizer({"name": "confidence_weighted", **given})
-
-
-@pytest.mark.parametrize(("name", "hyper"), CASES)
-def test_an_optimizer_survives_its_dictionary(name: str, hyper: dict[str, Any]) -> None:
-    """`to_dict` and `make_optimizer` are inverse, through JSON."""
-    optimizer = make_optimizer({"name": name, **hyper})
-    assert make_optimizer(json.loads(json.dumps(optimizer.to_dict()))) == optimizer

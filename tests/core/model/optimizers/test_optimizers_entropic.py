@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from fractions import Fraction
@@ -21,9 +20,6 @@ from tests.core.model.optimizers.optimizer_help import (
     DIMENSION,
     LOSS_NAMES,
     assert_agrees,
-    assert_cuts_change_nothing,
-    assert_refused_change_nothing,
-    assert_restores,
     key_of,
     learner_for,
     oracle_for,
@@ -98,22 +94,6 @@ def test_it_is_the_dense_oracle(loss: str) -> None:
     """Every prediction, and all weights after every few examples; untouched coordinates have their share."""
     assert_agrees("entropic", loss, HYPER)
     assert_agrees("entropic", loss, {**HYPER, "strength": 0.05}, examples=resting_examples(loss, 1, count=150))
-
-
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_how_examples_are_cut_into_records_changes_no_bit(loss: str) -> None:
-    """Rows, scalars, digest, metrics."""
-    assert_cuts_change_nothing("entropic", loss, HYPER)
-
-
-def test_a_restored_learner_goes_on_with_the_same_bits() -> None:
-    """Columns and scalars are the whole state."""
-    assert_restores("entropic", "quantile", HYPER)
-
-
-def test_a_refused_example_changes_no_bit() -> None:
-    """Not the sum either."""
-    assert_refused_change_nothing("entropic", "logistic", HYPER)
 
 
 def game(learner: Learner, *moves: tuple[int, float]) -> list[float]:
@@ -212,9 +192,3 @@ def test_hyper_parameters_that_cannot_work_are_refused(given: dict[str, Any], sa
     """Each is named."""
     with pytest.raises(ValueError, match=said):
         make_optimizer({"name": "entropic", **given})
-
-
-def test_it_survives_its_dictionary() -> None:
-    """`to_dict` and `make_optimizer` are inverse, through JSON."""
-    optimizer = make_optimizer({"name": "entropic", **HYPER})
-    assert make_optimizer(json.loads(json.dumps(optimizer.to_dict()))) == optimizer

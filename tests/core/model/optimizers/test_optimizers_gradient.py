@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -19,9 +18,6 @@ from tests.core.model.optimizers.optimizer_help import (
     LOSS_NAMES,
     OPTIONS,
     assert_agrees,
-    assert_cuts_change_nothing,
-    assert_refused_change_nothing,
-    assert_restores,
     in_domain,
     key_of,
     learner_for,
@@ -51,17 +47,6 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 ONE_OF_EACH = dict(reversed(CASES))
 
 
-ORACLE_CASES = [
-    (name, hyper, loss) for name, hyper in CASES for loss in LOSS_NAMES if (name, loss) != ("invariant", "linear")
-]
-
-
-@pytest.mark.parametrize(("name", "hyper", "loss"), ORACLE_CASES)
-def test_it_is_the_dense_oracle(name: str, hyper: dict[str, Any], loss: str) -> None:
-    """Every prediction, and all weights after every few examples, for each loss, with importances and a box."""
-    assert_agrees(name, loss, hyper)
-
-
 @pytest.mark.parametrize("name", ["ogd", "averaged", "normalized"])
 def test_the_learning_rate_falls_with_each_pass(name: str) -> None:
     """Schedule power over three passes, decay included."""
@@ -72,27 +57,6 @@ def test_the_learning_rate_falls_with_each_pass(name: str) -> None:
             learner.end_pass()
         learner.fold(as_record([Example(((key_of(0), 1.0),), 1.0)]), 0)
     assert weights_of(three)[0] == pytest.approx(0.7**3 * weights_of(one)[0], rel=1e-14)
-
-
-@pytest.mark.parametrize(("name", "hyper"), ONE_OF_EACH.items())
-@pytest.mark.parametrize("loss", ["logistic", "squared", "hellinger"])
-def test_how_examples_are_cut_into_records_changes_no_bit(name: str, hyper: dict[str, Any], loss: str) -> None:
-    """Rows, scalars, digest, metrics."""
-    assert_cuts_change_nothing(name, loss, hyper)
-
-
-@pytest.mark.parametrize(("name", "hyper"), ONE_OF_EACH.items())
-def test_a_restored_learner_goes_on_with_the_same_bits(name: str, hyper: dict[str, Any]) -> None:
-    """Columns and scalars are the whole state; so it is with an option of the loss and its label range."""
-    assert_restores(name, "quantile", hyper)
-    assert_restores(name, "squared", hyper)
-
-
-@pytest.mark.parametrize(("name", "hyper"), ONE_OF_EACH.items())
-@pytest.mark.parametrize("loss", ["logistic", "half_squared", "hinge"])
-def test_a_refused_example_changes_no_bit(name: str, hyper: dict[str, Any], loss: str) -> None:
-    """A value, a label or an importance that is not finite, a negative importance."""
-    assert_refused_change_nothing(name, loss, hyper)
 
 
 @pytest.mark.parametrize(
@@ -248,13 +212,6 @@ def test_hyper_parameters_that_cannot_work_are_refused(settings: dict[str, Any],
     """Each is named with its value."""
     with pytest.raises(ValueError, match=said):
         make_optimizer(settings)
-
-
-@pytest.mark.parametrize(("name", "hyper"), CASES)
-def test_an_optimizer_survives_its_dictionary(name: str, hyper: dict[str, Any]) -> None:
-    """`to_dict` and `make_optimizer` are inverse, through JSON."""
-    optimizer = make_optimizer({"name": name, **hyper})
-    assert make_optimizer(json.loads(json.dumps(optimizer.to_dict()))) == optimizer
 
 
 @pytest.mark.parametrize("name", ["ogd", "adagrad", "averaged"])

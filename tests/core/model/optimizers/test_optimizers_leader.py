@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +12,7 @@ import pytest
 from stream_learner.core.model.optimizers import make_optimizer
 from tests.core.model.example_records import Example, as_record
 from tests.core.model.optimizers.optimizer_help import (
-    LOSS_NAMES,
     assert_agrees,
-    assert_cuts_change_nothing,
-    assert_refused_change_nothing,
-    assert_restores,
     key_of,
     learner_for,
     played,
@@ -34,15 +29,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ftrl_proximal", {"alpha": 0.3, "beta": 0.5, "l1": 0.1, "l2": 0.2}),
     ("ftrl_proximal_growing_l1", {"alpha": 0.3, "beta": 0.5, "l1": 0.002, "l2": 0.1}),
 )
-ONE_OF_EACH = dict(reversed(CASES))
 MOVING = ("ftrl_sqrt", "ftrl_doubling", "ftrl_proximal_growing_l1")
-
-
-@pytest.mark.parametrize("loss", LOSS_NAMES)
-@pytest.mark.parametrize(("name", "hyper"), CASES)
-def test_it_is_the_dense_oracle(name: str, hyper: dict[str, Any], loss: str) -> None:
-    """Every prediction, and all weights after every few examples, for each loss, with importances, also 0."""
-    assert_agrees(name, loss, hyper)
 
 
 @pytest.mark.parametrize(("name", "hyper"), CASES)
@@ -50,25 +37,6 @@ def test_rows_that_rest_for_long_are_read_as_they_are_now(name: str, hyper: dict
     """Gaps of more than a hundred examples, over the ends of epochs."""
     assert_agrees(name, "logistic", hyper, examples=resting_examples("logistic", 1))
     assert_agrees(name, "half_squared", hyper, examples=resting_examples("half_squared", 2), passes=2)
-
-
-@pytest.mark.parametrize(("name", "hyper"), ONE_OF_EACH.items())
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_how_examples_are_cut_into_records_changes_no_bit(name: str, hyper: dict[str, Any], loss: str) -> None:
-    """Rows, scalars, digest, metrics."""
-    assert_cuts_change_nothing(name, loss, hyper)
-
-
-@pytest.mark.parametrize(("name", "hyper"), ONE_OF_EACH.items())
-def test_a_restored_learner_goes_on_with_the_same_bits(name: str, hyper: dict[str, Any]) -> None:
-    """Columns and scalars are the whole state."""
-    assert_restores(name, "quantile", hyper)
-
-
-@pytest.mark.parametrize(("name", "hyper"), ONE_OF_EACH.items())
-def test_a_refused_example_changes_no_bit(name: str, hyper: dict[str, Any]) -> None:
-    """Not the number of examples either, and so no weight moves and no epoch ends."""
-    assert_refused_change_nothing(name, "logistic", hyper)
 
 
 def after(name: str, hyper: dict[str, Any], examples: Sequence[Example], loss: str = "logistic") -> list[float]:
@@ -202,10 +170,3 @@ def test_hyper_parameters_that_cannot_work_are_refused(given: dict[str, Any], sa
     """Each is named."""
     with pytest.raises(ValueError, match=said):
         make_optimizer(given)
-
-
-@pytest.mark.parametrize(("name", "hyper"), CASES)
-def test_an_optimizer_survives_its_dictionary(name: str, hyper: dict[str, Any]) -> None:
-    """`to_dict` and `make_optimizer` are inverse, through JSON."""
-    optimizer = make_optimizer({"name": name, **hyper})
-    assert make_optimizer(json.loads(json.dumps(optimizer.to_dict()))) == optimizer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +12,7 @@ import pytest
 from stream_learner.core.model.optimizers import make_optimizer
 from tests.core.model.example_records import Example, as_record
 from tests.core.model.optimizers.optimizer_help import (
-    LOSS_NAMES,
     assert_agrees,
-    assert_cuts_change_nothing,
-    assert_refused_change_nothing,
-    assert_restores,
     key_of,
     learner_for,
     resting_examples,
@@ -34,37 +29,11 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 NAMES = ("pistol", "coin")
 
 
-@pytest.mark.parametrize("loss", LOSS_NAMES)
-@pytest.mark.parametrize(("name", "hyper"), CASES)
-def test_it_is_the_dense_oracle(name: str, hyper: dict[str, Any], loss: str) -> None:
-    """Every prediction, and all weights after every few examples, for each loss, with importances, also 0."""
-    assert_agrees(name, loss, hyper)
-
-
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize(("name", "hyper"), CASES)
 def test_rows_that_rest_for_long_are_read_as_they_are_now(name: str, hyper: dict[str, Any], loss: str) -> None:
     """The average size of an example, which coin betting divides by, goes on without them."""
     assert_agrees(name, loss, hyper, examples=resting_examples(loss, 1))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
-def test_how_examples_are_cut_into_records_changes_no_bit(name: str, loss: str) -> None:
-    """Rows, scalars, digest, metrics."""
-    assert_cuts_change_nothing(name, loss, {})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_restored_learner_goes_on_with_the_same_bits(name: str) -> None:
-    """Columns and scalars are the whole state."""
-    assert_restores(name, "quantile", {})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_refused_example_changes_no_bit(name: str) -> None:
-    """The scale of a feature was read, and is put back; so are the sizes of examples."""
-    assert_refused_change_nothing(name, "logistic", {})
 
 
 def in_units(examples: list[Example], unit: Callable[[int], float]) -> list[Example]:
@@ -159,10 +128,3 @@ def test_hyper_parameters_that_cannot_work_are_refused(name: str, given: dict[st
     (hyper,) = given
     with pytest.raises(ValueError, match=hyper):
         make_optimizer({"name": name, **given})
-
-
-@pytest.mark.parametrize(("name", "hyper"), CASES)
-def test_an_optimizer_survives_its_dictionary(name: str, hyper: dict[str, Any]) -> None:
-    """`to_dict` and `make_optimizer` are inverse, through JSON."""
-    optimizer = make_optimizer({"name": name, **hyper})
-    assert make_optimizer(json.loads(json.dumps(optimizer.to_dict()))) == optimizer

@@ -11,34 +11,14 @@ import pytest
 
 from stream_learner import Scorer
 from stream_learner.core.machine.hashing import BIAS_KEY, hash_texts
-from stream_learner.core.parts import compile_kernels
-from tests.cli_e2e.conftest import MakeWorld
+from tests.cli_e2e.conftest import MakeWorld, _kernels, make_world
 from tests.cli_e2e.published import Published
-from tests.cli_e2e.world import World
-from tests.kafka_broker.broker import delete_topics
 from tests.roles.scorer.serve.running import Server, config_of, serving
 from tests.waiting import patience
 
+__all__ = ["_kernels", "make_world"]
+
 WEIGHTS = dict(zip([BIAS_KEY, *hash_texts([b"site=a", b"site=b", b"x"])], [-1.0, 0.5, -2.0, 0.25], strict=True))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _kernels() -> None:
-    """Compiled before the first server, so that none of them waits for it."""
-    compile_kernels()
-
-
-@pytest.fixture(scope="session")
-def make_world(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorld]:
-    """`make_world(join={"tick": "1s"})` makes a `World` in a folder of its own."""
-    made: list[World] = []
-
-    def make(**sections: object) -> World:
-        made.append(World(kafka, tmp_path_factory.mktemp("model"), **sections))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    delete_topics(kafka, [topic for world in made for topic in world.topics])
 
 
 @pytest.fixture(scope="session")
