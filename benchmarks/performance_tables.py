@@ -157,12 +157,12 @@ class Figures:
 
 
 def machines(figures: Figures) -> str:
-    rows = []
+    together: dict[tuple[str, str], list[str]] = {}
     for benchmark in NEEDED:
         kept = figures.kept[benchmark]
         quick = " --quick" if kept["quick"] else ""
-        rows.append([f'`make bench ARGS="{benchmark}{quick}"`', machine(kept["machine"]), kept["day"]])
-    return table(["command", "machine", "day"], rows)
+        together.setdefault((machine(kept["machine"]), kept["day"]), []).append(f"`{benchmark}{quick}`")
+    return table(["benchmarks", "machine", "day"], [[", ".join(names), *where] for where, names in together.items()])
 
 
 def peers(figures: Figures) -> str:
