@@ -137,7 +137,7 @@ def _no_bound_by_the_brokers() -> Any:
         return stream_clock._agreed(self.impressions, self.topics.impressions, fallback)
 
     def now_ms(self: StreamClock, m: int, base: int, **rest: bool) -> int | None:
-        offset, extra = self._lag_offset(base), self._extra(base)
+        offset, extra = self._lag_offset(base), self._extra(m, base)
         return None if offset is None else m + offset + min(extra or 0, 0) - self.rule.grace_ms
 
     return [(StreamClock, "_lag_offset", lag_offset), (StreamClock, "now_ms", now_ms)]

@@ -138,6 +138,9 @@ def _short_ways() -> dict[str, Short]:
         ),
         "stall of 5 min, stays behind": Short(StreamWorld(hours=0.4, way=stays), says=("clicks_lag", "stream_lags")),
         "clicks alone 5 min late": Short(StreamWorld(hours=0.3, way=clicks_late), says=("clicks_lag",)),
+        "clicks alone 5 min late, 5 % of devices 2 h wrong": Short(
+            StreamWorld(hours=0.3, way=clicks_late, wrong=0.05), Bounds(late=5), says=("clicks_lag",)
+        ),
         "one of 4 partitions 35 min behind, then empty": Short(
             StreamWorld(
                 hours=0.4, partitions=4, way=one, begins_h=(-7 / 12, 0, 0, 0), ends_h=(0, 0.4, 0.4, 0.4), ctr=0.025
@@ -215,6 +218,11 @@ def _short_troubles() -> dict[str, Short]:
     return {
         "impressions catch up before clicks": Short(
             StreamWorld(hours=0.3, ctr=0.1, way=first), says=("clicks_lag", "stream_lags")
+        ),
+        "impressions 35 min behind catch up before clicks": Short(
+            StreamWorld(hours=0.9, ctr=0.1, way=catching_up(35 * MINUTE, 0.7, 0.7 + 45 / 3600)),
+            Bounds(lost=0.2),  # one whose click waits when the silence begins, before it is known
+            says=("clicks_lag", "stream_lags"),
         ),
         "restart while impressions catch up before clicks": Short(
             StreamWorld(hours=0.3, ctr=0.1, way=first, restarts=again), says=("clicks_lag", "stream_lags")

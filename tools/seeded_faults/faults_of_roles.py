@@ -120,7 +120,7 @@ FAULTS = (
         area="restarts",
         harm="A joiner that is started again while impressions have caught up and clicks have not loses those clicks.",
         file="stream_learner/roles/joiner/stream_clock.py",
-        old="        extra = min(self._extra(base) or 0, 0)\n",
+        old="        extra = min(self._extra(m, base) or 0, 0)\n",
         new="        extra = min(self._delay() or 0, 0)\n",
         tests=("tests/simulation/test_stream_worlds.py",),
     ),

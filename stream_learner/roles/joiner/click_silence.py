@@ -2,8 +2,9 @@
 the usual lulls explain.
 
 The rule counts the records that come into both topics, in all partitions of this process. It does not look at events
-that are read: reading late, catching up and full buffers must mean nothing to it. Only what was there before all had
-been read for the first time is counted by the events' own times: `Backlog`. Times are arguments.
+that are read: reading late, catching up and full buffers must mean nothing to it. But where the last record of clicks
+that was read is dead, only clicks that are read count. And what was there before all had been read for the first time
+is counted by the events' own times: `Backlog`. Times are arguments.
 
 Time is cut into slots of `SLOT_MS`. A slot in which clicks came, however many, is an *arrival*: a burst or a batch
 counts once. A *lull* is a run of slots with impressions and no click; its length is counted in impressions, so that a
@@ -374,6 +375,9 @@ class SilenceWatch:
         self._counted_all = False
         self._backlogs: dict[int, Backlog] = {}
         self._log_times: dict[int, int] = {}
+        self._read: dict[int | None, tuple[int, int]] = {}
+        self._dead: set[int] = set()
+        self._usable: dict[int, int] = {}
         self._log = log
         self._waits = waits
         self._time_of = time_of
@@ -397,11 +401,14 @@ class SilenceWatch:
         found = self._new.look(ends)
         if not found:
             return
+        for number in self._usable.keys() & found.keys():
+            found[number] = found[number]._replace(clicks=self._usable[number])
+        self._usable = dict.fromkeys(self._dead, 0)
         at_ms = next(iter(found.values())).at_ms
         of_all = Arrived(at_ms, *(sum(counts) for counts in zip(*(one[1:] for one in found.values()), strict=True)))
         for partition, came in ((None, of_all), *found.items()):
             silence = self._of(partition)
-            since = self._since(silence)
+            since = self._since(partition, silence)
             silence.note(came)
             self._say(partition, silence, since)
 
@@ -409,6 +416,20 @@ class SilenceWatch:
         """Impressions of a partition, or clicks, with these times were read."""
         if partition in self._backlogs and len(times_ms):
             self._backlogs[partition].note(times_ms, clicks=clicks)
+
+    def note_usable(self, partition: int, usable: NDArray[np.bool_]) -> None:
+        """These records of clicks were read: which of them are events. Where the last one is none, clicks that come
+        count only as far as they have been read.
+        """
+        if not len(usable):
+            return
+        if not usable[-1]:
+            self._dead.add(partition)
+            self._usable.setdefault(partition, 0)
+        else:
+            self._dead.discard(partition)
+        if partition in self._usable:
+            self._usable[partition] += int(np.count_nonzero(usable))
 
     def end_backlog(self, partition: int, at_ms: int, log_time_ms: int) -> None:
         """Both inputs of a partition have been read to their ends of `at_ms`: what was read until then is counted. Once
@@ -419,21 +440,25 @@ class SilenceWatch:
         is_first = partition not in self._log_times
         self._log_times[partition] = log_time_ms
         if is_first:
-            backlog = self._backlogs[partition].until(log_time_ms)
-            self._of(partition).note_backlog(backlog.arrived(at_ms - log_time_ms), is_all=not self._waits)
+            self._note_backlog(partition, self._backlogs[partition].until(log_time_ms), at_ms, log_time_ms)
         if len(self._log_times) < len(self._backlogs):
             return
         if not self._counted_all:
             whole = Backlog()
             for each, backlog in self._backlogs.items():
                 whole.add(backlog.until(self._log_times[each]))
-            self._all.note_backlog(whole.arrived(at_ms - max(self._log_times.values())), is_all=not self._waits)
+            self._note_backlog(None, whole, at_ms, max(self._log_times.values()))
             self._counted_all = True
         self._backlogs.clear()
         self._log_times.clear()
 
+    def _note_backlog(self, partition: int | None, backlog: Backlog, at_ms: int, log_time_ms: int) -> None:
+        self._read[partition] = at_ms, at_ms - log_time_ms
+        self._of(partition).note_backlog(backlog.arrived(at_ms - log_time_ms), is_all=not self._waits)
+
     def forget(self, partition: int) -> None:
         """A partition is not joined here any more: the others need not wait for it."""
+        self._dead.discard(partition)
         self._backlogs.pop(partition, None)
         self._log_times.pop(partition, None)
 
@@ -450,14 +475,16 @@ class SilenceWatch:
         elif partition is None or not self._all.held:
             said.begin(
                 **where,
-                **self._since(silence),
+                **self._since(partition, silence),
                 impressions=silence.impressions,
                 clicks_expected=round(silence.expected),
             )
 
-    def _since(self, silence: ClickSilence) -> dict[str, str]:
-        moment = moment_of(max(self._time_of(silence.since_ms or 0), 0))
-        return {"since_before" if silence.began_before else "since": moment}
+    def _since(self, partition: int | None, silence: ClickSilence) -> dict[str, str]:
+        """In a backlog by the events' times, later by the clock."""
+        since_ms, (read_ms, ahead_ms) = silence.since_ms or 0, self._read.get(partition, (-1, 0))
+        moment_ms = since_ms - ahead_ms if since_ms <= read_ms else self._time_of(since_ms)
+        return {"since_before" if silence.began_before else "since": moment_of(max(moment_ms, 0))}
 
     def recall(self, partition: int, of_all: str, own: str, at_ms: int) -> None:
         """A partition begins, at `at_ms`, with what an earlier process learned: of all its partitions, and of it."""

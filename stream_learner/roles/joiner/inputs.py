@@ -178,7 +178,7 @@ class Inputs:
             self.clock = StreamClock(plan.clock, topics, plan.clock_ms(), remembered)
         self._impressions_end_at = self._clicks_end_at = -ARRIVES_WITHIN_MS - 1
         self._readable_from: int | None = None
-        self._at_end = False
+        self._at_end_at = -ARRIVES_WITHIN_MS - 1
         self.late_arrivals = 0
         self._letters = letters
         self.too_many: tuple[str, TooManyBadRecords] | None = None
@@ -239,9 +239,11 @@ class Inputs:
 
     def _note_clicks(self, clicks: Clicks) -> None:
         if self.clock is not None:
-            m, times_ms = self._plan.clock_ms(), clicks.time_ms[clicks.status == 0]
+            usable = clicks.status == 0
+            m, times_ms = self._plan.clock_ms(), clicks.time_ms[usable]
             if self._plan.silence is not None:
                 self._plan.silence.note_read(self._partition, times_ms, clicks=True)
+                self._plan.silence.note_usable(self._partition, usable)
             arrived = m - self._clicks_end_at <= ARRIVES_WITHIN_MS
             self.clock.note_clicks(
                 times_ms, m, self._plan.brokers.base, arrived=arrived, closed_ms=self._join.closed_ms
@@ -293,9 +295,11 @@ class Inputs:
         if clicks_at_end:
             self._clicks_end_at = clicked.asked_at_ms
         is_full = join.buffered_bytes >= self._buffer_bytes
-        self._at_end = at_end = (clicks_at_end or is_full) and (impressions_at_end or (is_full and clicks_at_end))
-        if at_end and plan.silence is not None:
-            plan.silence.end_backlog(self._partition, m, join.impression_log_time)
+        at_end = (clicks_at_end or is_full) and (impressions_at_end or (is_full and clicks_at_end))
+        if at_end:
+            self._at_end_at = m
+            if plan.silence is not None:
+                plan.silence.end_backlog(self._partition, m, join.impression_log_time)
         stream_ms = self._stream_ms(clock, m, impressions_at_end) if at_end else None
         clicks_ms, impressions_ms = (stream_ms if end else None for end in (clicks_at_end, impressions_at_end))
         return Stream(m, at_end, clicks_at_end, clicks_ms, impressions_ms, is_full, waits)
@@ -305,10 +309,12 @@ class Inputs:
         while there is more to read.
         """
         clock, silence, base = self.clock, self._plan.silence, self._plan.brokers.base
-        if clock is None or base is None or not (self._at_end and self._join.impressions_wait):
+        is_behind = m - self._at_end_at > ARRIVES_WITHIN_MS
+        if clock is None or base is None or is_behind or not self._join.impressions_wait:
             return 0
         since = None if silence is None else silence.waits_since(self._partition)
-        return m - min(clock.stood_at(m, base), m if since is None else since)
+        stood = clock.stood_at(m, base)
+        return m - (max(stood, m - clock.rule.idle_after_ms) if since is None else min(stood, since))
 
     @property
     def awaits_click(self) -> bool:

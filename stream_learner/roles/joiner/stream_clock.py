@@ -317,12 +317,12 @@ class StreamClock:
             for one, until in zip((self.impressions, self.clicks), self._own_until(m, base), strict=True)
         ]
         moments = (-1 if until is None else until + base for until in (of_clicks, *own))
-        extra = min(self._extra(base) or 0, 0)
+        extra = min(self._extra(m, base) or 0, 0)
         return Remembered(lag, extra, self.stood_at(m, base) + base, *moments)
 
     def now_ms(self, m: int, base: int, *, impressions_seen: bool = True) -> int | None:
         """Where the stream is at `m` if it goes on; None where too little is known."""
-        offset, extra, clicks = self._lag_offset(base), self._extra(base), self.topics.clicks
+        offset, extra, clicks = self._lag_offset(base), self._extra(m, base), self.topics.clicks
         if offset is None or (self.remembered is None and clicks.count and not clicks.goes_on(m)):
             return None
         if extra is None:
@@ -343,12 +343,14 @@ class StreamClock:
     def _delay(self) -> int | None:
         return _agreed(self.clicks, self.topics.clicks, None if self.remembered is None else self.remembered.extra)
 
-    def _extra(self, base: int) -> int | None:
+    def _extra(self, m: int, base: int) -> int | None:
         """The extra delay of clicks. If impressions have caught up, clicks have when one of the last ones says so."""
         extra, offset, came = self._delay(), self._lag_offset(base), self._clicks_came(base)
         if extra is None or offset is None or came is None or offset + extra <= came + self.rule.grace_ms:
             return extra
-        return max(came - offset, extra - self.rule.idle_after_ms)
+        patience_ms = self.rule.idle_after_ms
+        is_long = m - max(self.clicks.last_at, self.topics.clicks.last_at, self.began) > patience_ms
+        return max(came - offset, extra - patience_ms) if is_long else came - offset
 
     def _clicks_came(self, base: int) -> int | None:
         """The offset of clicks by their own times: the largest of the last ones."""
@@ -403,19 +405,21 @@ class Guesses:
         self.total = 0
         self._clock = clock
         self._last: deque[_Closed] = deque(maxlen=MARKS)
+        self._closed_ms = 0
         self._doubt: _Doubt | None = None
 
     def note(self, stream_ms: int, examples: int) -> None:
-        """Windows were closed up to `stream_ms`, with so many examples."""
+        """The clock closed windows up to `stream_ms`, with so many examples."""
+        self._closed_ms = stream_ms
         if examples:
             self._last.append(_Closed(stream_ms, examples))
 
-    def look(self, m: int, base: int, closed_ms: int) -> None:
+    def look(self, m: int, base: int) -> None:
         """Count what was closed too early, where windows turn out to have been closed ahead of the stream.
 
-        m, base: as for the clock. closed_ms: the stream time up to which windows are closed.
+        m, base: as for the clock.
         """
-        now = self._clock.now_ms(m, base)
+        now, closed_ms = self._clock.now_ms(m, base), self._closed_ms
         if now is None:
             return
         grace_ms, doubt = self._clock.rule.grace_ms, self._doubt

@@ -126,7 +126,8 @@ class BehindWatch:
         """Take the lags of the partitions. now_s: the monotonic clock."""
         least = self._least
         self._least = {
-            partition: min(least.get(partition, (lag_s, now_s)), (lag_s, now_s)) for partition, lag_s in lags_s.items()
+            partition: min(least.get(partition, (lag_s, now_s)), (lag_s, now_s)) if lag_s > BEHIND_S else (lag_s, now_s)
+            for partition, lag_s in lags_s.items()
         }
         falling = {partition for partition, (_, since_s) in self._least.items() if now_s - since_s < FALLS_S}
         told = lags_s if self._episode.lasts else {p: lag_s for p, lag_s in lags_s.items() if p not in falling}

@@ -455,6 +455,36 @@ def test_a_joiner_that_begins_in_a_silence_does_not_say_when_it_began(caplog: py
     assert "since" not in lines[0]
 
 
+def test_records_that_cannot_be_used_are_no_clicks() -> None:
+    """A producer of clicks breaks: what it sends comes, and is dead. The next good one ends the silence."""
+    watch, usable = SilenceWatch("i", "c", get_logger("joiner")), np.ones(1, bool)
+    for second in range(400):
+        watch.look(ends(START + 1000 * second, (10 * second, second)))
+        watch.note_usable(0, usable if second < 60 else ~usable)
+    assert watch.waits_since(0) is not None
+    watch.note_usable(0, usable)
+    watch.look(ends(START + 400_000, (4_000, 400)))
+    assert watch.waits_since(0) is None
+    for second in range(401, 500):
+        watch.look(ends(START + 1000 * second, (10 * second, second)))
+        watch.note_usable(0, usable)
+        assert watch.waits_since(0) is None
+
+
+def test_a_silence_of_the_history_is_told_by_the_times_of_its_events(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the topics ended an hour ago."""
+    watch = SilenceWatch("i", "c", get_logger("joiner"), waits=False)
+    watch.recall(0, "", "", START + 3_600_000)
+    seconds = np.arange(3600) * SLOT_MS + START
+    watch.note_read(0, seconds)
+    watch.note_read(0, seconds[:1800:10], clicks=True)
+    watch.end_backlog(0, START + 7_200_000, int(seconds[-1]))
+    for look in range(2):
+        watch.look(ends(START + 7_200_000 + look, (3600, 180)))
+    lines = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [line["since"] for line in lines] == [moment_of(START + 1_780_000)]  # the second latest of three
+
+
 def test_one_dead_partition_of_sixteen_is_held_alone(caplog: pytest.LogCaptureFixture) -> None:
     """Fifteen go on; the log names the one, and a click there ends it."""
     caplog.set_level("INFO")

@@ -109,10 +109,17 @@ def test_a_history_that_is_read_is_not_said_to_be_behind() -> None:
     assert behind(*stands) == [("behind", 1, 500.0)]
 
 
-def behind(*lags_s: dict[int, float]) -> list[tuple[str, int | None, float]]:
-    """What is said, looking as often as a partition may take to come nearer."""
+def test_what_a_wait_has_left_is_not_said_to_be_behind() -> None:
+    """When a silence ends, windows that have waited close a moment later."""
+    waited, late = {0: 0.0}, {0: 90.0}
+    assert behind(waited, waited, late, waited, late, late, every_s=FALLS_S - 1) == [("behind", 0, 90.0)]
+    assert behind(waited, waited, late, waited, late, waited, every_s=FALLS_S - 1) == []
+
+
+def behind(*lags_s: dict[int, float], every_s: float = FALLS_S) -> list[tuple[str, int | None, float]]:
+    """What is said, looking by default as often as a partition may take to come nearer."""
     watch = BehindWatch(get_logger("joiner"))
     with capture_logs() as logged:
         for look, of_partitions in enumerate(lags_s):
-            watch.look(of_partitions, look * FALLS_S)
+            watch.look(of_partitions, look * every_s)
     return [(line["event"], line["partition"], line["seconds"]) for line in logged]

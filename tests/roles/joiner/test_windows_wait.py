@@ -98,6 +98,12 @@ def test_windows_wait_while_nothing_comes(stream: _Stream) -> None:
     assert waited == [93_000, 94_000, 0]
 
 
+def test_windows_wait_for_idle_after_at_the_most(stream: _Stream) -> None:
+    """A silence that lasts longer holds nothing any more; S is so far behind."""
+    stream.m += 1_000_000
+    assert stream.look() == 600_000
+
+
 def test_nothing_waits_in_a_backlog(stream: _Stream) -> None:
     """A joiner that is behind makes windows late; no input is silent."""
     stream.m += 100_000
