@@ -50,9 +50,8 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
         _wait(scorer, config)
         startup.over()
         scored, unknown, with_model = 0, 0, config.scorer.alias is not None
-        some: list[bytes] = []
+        left = SOME
         for lines in _batches(source, batch):
-            some += lines[: SOME - len(some)]
             predictions = scorer.predict_many(lines)
             is_scored = predictions.status == 0
             scored += int(is_scored.sum())
@@ -60,7 +59,9 @@ def score(config: Config, events: Path | None, output: Path | None, batch: int) 
             why_bad = partial(_why_bad, scorer, lines, predictions)
             target.writelines(_answers(predictions, why_bad, with_model=with_model))
             target.flush()
-        scorer.tell_of(some)
+            if left > 0:
+                scorer.tell_of(lines[:left])
+                left -= len(lines)
     if unknown:
         get_logger("score").warning("events_without_known_feature", events=unknown, scored=scored, action=UNKNOWN)
 

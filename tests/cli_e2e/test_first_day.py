@@ -558,7 +558,7 @@ COMMANDS: dict[str, Tells] = {
         tls_is_wanted, errors.BrokerUnreachable, "speaks TLS, and kafka.security.protocol does not ask for it"
     ),
     "a request's field is misspelt": Tells(
-        lambda day: day.score('{"site": "news", "price": 1.2}\n{"sitee": "news", "price": 1.2}'),
+        lambda day: day.score('{"sitee": "news", "price": 1.2}'),
         None,
         "request_fields_unknown | sitee: did you mean site?",
     ),

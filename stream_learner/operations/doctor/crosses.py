@@ -1,8 +1,9 @@
 """Crosses worth a try: pairs of fields that tell clicks together, and not each by itself.
 
 A model of two fields has a weight for each value of either. With the cross it has one for each pair of values, too.
-Both are learned from one half of the events and judged by their log-loss in the other, and the other way round. So a
-pair counts only for what two fields say together beyond the sum of both, and not for noise that more weights can learn.
+Both are learned from the earlier half of the events and judged by their log-loss in the later one, and the other way
+round. So a pair counts only for what two fields say together beyond the sum of both, and neither for noise that more
+weights can learn nor for what one burst of clicks did.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ CLICKS = 5 * ENOUGH
 GAIN, ERRORS = 0.01, 4.0
 """A cross makes the log-loss less by at least this share, and by so many standard errors: of 66 pairs that say nothing
 together, none is to be proposed in hundreds of samples."""
-RIDGE, ROUNDS, STEPS = 1.0, 4, 3
+RIDGE, ROUNDS, FIRM = 1.0, 30, 0.01
+"""Weights are learned in at most so many rounds, until none changes by more than `FIRM`."""
+LONGEST_STEP = 1.0
+"""A longer step of Newton's method diverges where a value has far more clicks than the others."""
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -63,6 +67,9 @@ def crosses_of(
     labels = np.array([id(event) in of_clicked for event in events], float)
     if not CLICKS <= labels.sum() <= len(labels) - CLICKS:
         return []
+    later = np.empty(len(events), bool)
+    by_time = np.argsort([event.record.time_ms for event in events], kind="stable")
+    later[by_time] = np.arange(len(events)) >= len(events) // 2
     left_out = {*leaking}
     tried = [one for one in fields if one.path not in left_out and _can_be_crossed(one, plan)]
     tried = sorted(tried, key=lambda one: one.distinct)[:MOST_FIELDS]
@@ -70,7 +77,7 @@ def crosses_of(
     there = {frozenset(names) for names in ([] if plan.features is None else plan.features.crosses)}
     found = []
     for names in combinations(codes, 2):
-        gain, errors = gain_of(codes[names[0]], codes[names[1]], labels)
+        gain, errors = gain_of(codes[names[0]], codes[names[1]], labels, later)
         if gain > GAIN and errors > ERRORS and frozenset(names) not in there:
             found.append(Cross(names, gain))
     return sorted(found, key=lambda one: -one.gain)[:MOST]
@@ -90,41 +97,45 @@ def _codes(path: str, events: Iterable[Event]) -> Codes:
 
 
 def gain_of(
-    one: Codes, other: Codes, labels: Floats, odd: NDArray[np.bool_] | None = None, *, alone: bool = True
+    one: Codes, other: Codes, labels: Floats, later: NDArray[np.bool_], *, alone: bool = True
 ) -> tuple[float, float]:
-    """By which share the cross of two fields makes the log-loss less, and by how many standard errors.
+    """By which share the cross of two fields makes the log-loss less in either half, and by how many standard errors in
+    both together. The lesser share counts: a burst makes the sum of both fields wrong for the other half, too.
 
-    one, other: the value of each event, as numbers from 0 on. labels: 0.0 or 1.0. odd: which events are of one half,
-    every other one unless given. alone: whether each field has weights of its own beside the cross.
+    one, other: the value of each event, as numbers from 0 on. labels: 0.0 or 1.0. later: which events are of one half.
+    alone: whether each field has weights of its own beside the cross.
     """
     both = np.unique(one * (other.max() + 1) + other, return_inverse=True)[1].reshape(-1)
     apart, together = np.empty(len(labels)), np.empty(len(labels))
-    odd = np.arange(len(labels)) % 2 == 1 if odd is None else odd
-    for learned in (odd, ~odd):
-        mean = labels[learned].mean()
-        score = np.full(len(labels), np.log(mean / (1 - mean)) if 0 < mean < 1 else 0.0)
-        weights = [np.zeros(code.max() + 1) for code in (one, other)]
-        for _ in range(ROUNDS if alone else 0):
-            for code, of in zip((one, other), weights, strict=True):
-                score -= of[code]
-                of[:] = _weights(code[learned], len(of), score[learned], labels[learned])
-                score += of[code]
+    for learned in (later, ~later):
+        mean = (labels[learned].sum() + 0.5) / (learned.sum() + 1)
+        score = np.full(len(labels), np.log(mean / (1 - mean)))
+        if alone:
+            _learn((one, other), score, labels, learned)
         apart[~learned] = _losses(score[~learned], labels[~learned])
-        score += _weights(both[learned], both.max() + 1, score[learned], labels[learned])[both]
+        _learn((both,), score, labels, learned)
         together[~learned] = _losses(score[~learned], labels[~learned])
     less = apart - together
     error = less.std() / np.sqrt(len(less))
-    return float(less.mean() / apart.mean()), float(less.mean() / error) if error else 0.0
+    gain = min(less[half].mean() / apart[half].mean() for half in (later, ~later))
+    return float(gain), float(less.mean() / error) if error else 0.0
 
 
-def _weights(code: Codes, count: int, score: Floats, labels: Floats) -> Floats:
-    """The weight of each value beside a score, by Newton's steps with a ridge."""
-    weights = np.zeros(count)
-    for _ in range(STEPS):
-        p_click = 1 / (1 + np.exp(-score - weights[code]))
-        slope = np.bincount(code, labels - p_click, count) - RIDGE * weights
-        weights += slope / (np.bincount(code, p_click * (1 - p_click), count) + RIDGE)
-    return weights
+def _learn(fields: Sequence[Codes], score: Floats, labels: Floats, learned: NDArray[np.bool_]) -> None:
+    """Add a weight for each value of each field to the score, by Newton's method with a ridge on the events learned."""
+    weights = [np.zeros(code.max() + 1) for code in fields]
+    for _ in range(ROUNDS):
+        longest = 0.0
+        for code, of in zip(fields, weights, strict=True):
+            p_click = 1 / (1 + np.exp(-score[learned]))
+            slope = np.bincount(code[learned], labels[learned] - p_click, len(of)) - RIDGE * of
+            curve = np.bincount(code[learned], p_click * (1 - p_click), len(of)) + RIDGE
+            step = np.clip(slope / curve, -LONGEST_STEP, LONGEST_STEP)
+            of += step
+            score += step[code]
+            longest = max(longest, np.abs(step).max())
+        if longest < FIRM:
+            return
 
 
 def _losses(score: Floats, labels: Floats) -> Floats:

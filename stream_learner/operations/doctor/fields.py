@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,6 +21,9 @@ LARGE = 10.0
 FEW = 1_000
 """A whole number with fewer distinct values is more likely a name than a quantity."""
 LEAST_UNIQUE = 100
+SPREAD, SURE = 100, 1.7
+"""A field is an id where it repeats too rarely for one of fewer than `SPREAD` times as many values as were read, by so
+many standard deviations: below 600 events no field does."""
 SCALE_FREE = ("normalized", "vw", "pistol", "coin")
 """The optimizers that find the scale of each feature themselves."""
 
@@ -44,8 +48,18 @@ class Field:
 
     @property
     def is_unique(self) -> bool:
-        """Whether nearly every event has a value of its own: an id or a time, of which nothing can be learned."""
+        """Whether nearly every event of the sample has a value of its own."""
         return self.count >= LEAST_UNIQUE and self.distinct >= UNIQUE * self.count
+
+    @property
+    def is_id(self) -> bool:
+        """Whether its values hardly come again beyond the sample, either, so that nothing can be learned of them.
+
+        Of n events whose field has d values, equally likely, n² / 2d repeat one (the birthday problem). Users that come
+        ten times each are nearly all different in a sample of few, too.
+        """
+        repeats = self.count / (2 * SPREAD)
+        return self.count - self.distinct < repeats - SURE * math.sqrt(repeats)
 
     @property
     def is_name(self) -> bool:
@@ -59,8 +73,8 @@ class Field:
 
 
 def fields_of(side: Side) -> list[Field]:
-    """Every field of the events, that which most events have first."""
-    events = side.events
+    """Every field of the events, that which most events have first. Of an event that was sent twice one counts."""
+    events = [*{event.text: event for event in side.events}.values()]
     return [
         _field(path, values_of(events, path), count / len(events)) for path, count in paths_of(events).most_common()
     ]
@@ -93,7 +107,9 @@ def check_fields(
             yield leaking[one.path].finding()
         elif plan.of(one.path).settings.is_time:
             continue
-        elif one.is_unique and (one.median is None or one.path in paths_of_times or kind == "category"):
+        elif (one.is_unique and one.path in paths_of_times) or (
+            one.is_id and (one.median is None or kind == "category")
+        ):
             what = "a time" if one.path in paths_of_times else "an id"
             seen = f"`{one.path}` looks like {what}: {distinct}, such as {shown(one.example)}"
             means = "each event adds a feature that never comes again: the model grows, and learns nothing from it"

@@ -83,7 +83,7 @@ class Proposal:
         exclude: list[str] = []
         categorical: list[str] = []
         for one in fields:
-            if one.path in leaking or one.path in times or (one.is_unique and one.median is None):
+            if one.path in leaking or one.path in times or (one.is_id and one.median is None):
                 exclude.append(one.path)
             elif one.is_name:
                 categorical.append(one.path)

@@ -164,6 +164,7 @@ class ModelReplica:
         self._on_version = on_version
         self._on_unusable, self._why_held = on_unusable, why_held
         self._fit = RequestFit(metrics, log)
+        self._fit_of_lines = RequestFit(Metrics(model), log)
         self._began_s = self._published_s = time.monotonic()
         self._excused_at_s = -math.inf
         self.loaded_s: float | None = None
@@ -204,12 +205,11 @@ class ModelReplica:
         self._fit.report()
 
     def tell_of(self, events: Sequence[bytes]) -> None:
-        """Log the fields of some events that the version served does not know; nothing before the first."""
+        """Log the fields of some events that the version served does not know, each once; nothing before the first."""
         whole = self._whole
         if whole is not None:
-            fit = RequestFit(Metrics(self.model), self._log)
             encoding, usual = whole.encoding, _usual_features(whole)
-            fit.tell_of(events, encoding.spec, encoding.ignored, whole.replica.weight, usual)
+            self._fit_of_lines.tell_of(events, encoding.spec, encoding.ignored, whole.replica.weight, usual)
 
     def pin(self, version: int | None) -> None:
         """Serve no version after this one; None holds the one served now, or the first one to come."""

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import string
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ MOST_FIELDS = 4_096
 MOST_SAID = 50
 """Fields that the log names in the life of a replica."""
 LONGEST_NAME = 200
+LETTERS = string.ascii_lowercase + string.digits + "_"
 TIME_ACTION = (
     "Send the moment for which you predict, mostly now, under this name and in the form that the impressions have "
     "(docs/topics.md): without it the weights of hours and weekdays are left out."
@@ -136,13 +138,14 @@ class RequestFit:
         """Look at all of some events, and tell of the fields that are known in none of them: however few these are, if
         a near name is known. usual_features: as of `turn`.
         """
-        plan = Plan(roles={}, features=spec, ignore=ignored)
+        plan, named = Plan(roles={}, features=spec, ignore=ignored), counted_names(spec)[0]
         for leaves, weighty in [found for raw in events if (found := self._note(plan, raw, weight)) is not None]:
             unknown = {name: leaves[name] for name in weighty if name in leaves and name not in self._known}
             told = {
                 name: value
                 for name, value in unknown.items()
-                if self._looks[name] >= LEAST_LOOKS or self._nearest(plan, name, value, leaves, weight)
+                if self._looks[name] >= LEAST_LOOKS
+                or (name not in named and name not in self._said and self._nearest(plan, name, value, leaves, weight))
             }
             self._tell("request_fields_unknown", plan, told, leaves, weight)
         self._tell_absent(spec, least=1)
@@ -229,7 +232,7 @@ class RequestFit:
         mine = {name: value for name, value in leaves.items() if not covered(name, left_out)}
         self._tell("request_without_known_feature", plan, mine or {"": None}, leaves, weight)
 
-    def _tell(self, what: str, plan: Plan, fields: dict[str, Any], present: Iterable[str], weight: Weight) -> None:
+    def _tell(self, what: str, plan: Plan, fields: dict[str, Any], present: Collection[str], weight: Weight) -> None:
         """Log fields that are not known, each once, with the nearest name that is."""
         new = [name for name in fields if name not in self._said][: MOST_SAID - len(self._said)]
         if not new:
@@ -238,16 +241,17 @@ class RequestFit:
         shown = [self._with_nearest(plan, name, fields[name], present, weight) for name in new if name]
         self._log.warning(what, fields=shown, action=ACTION)
 
-    def _with_nearest(self, plan: Plan, name: str, value: Any, present: Iterable[str], weight: Weight) -> str:
+    def _with_nearest(self, plan: Plan, name: str, value: Any, present: Collection[str], weight: Weight) -> str:
         """A name, and the nearest one that the model knows, if there is one."""
         near = self._nearest(plan, name, value, present, weight)
         return f"{name[:LONGEST_NAME]}: did you mean {near}?" if near else name[:LONGEST_NAME]
 
-    def _nearest(self, plan: Plan, name: str, value: Any, present: Iterable[str], weight: Weight) -> str | None:
+    def _nearest(self, plan: Plan, name: str, value: Any, present: Collection[str], weight: Weight) -> str | None:
         """The nearest name that the model knows, None for none."""
         others = {*self._known, *counted_names(plan.features or FeatureSpec())[0]}.difference(present)
         by_lower = {other.lower(): other for other in sorted(others)}
-        near = next((other for other in _spellings(name) if _has_weight(plan, other, value, weight)), None)
+        spellings = (other for other in _spellings(name) if other not in present)
+        near = next((other for other in spellings if _has_weight(plan, other, value, weight)), None)
         near = near or next(iter(difflib.get_close_matches(name.lower(), by_lower, n=1)), None)
         return by_lower.get(near, near) if near else None
 
@@ -266,10 +270,19 @@ def _leaves(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spellings(name: str) -> list[str]:
-    """Other ways to write a name: in small letters, in snake case, in camel case."""
+    """Other ways to write a name: in small letters, in snake case, in camel case; then, where the last part has 3 to 40
+    letters, with one of these added, left out, changed or exchanged with the next.
+    """
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
     camel = re.sub(r"_(\w)", lambda found: found[1].upper(), snake)
-    return [other for other in dict.fromkeys((name.lower(), snake, camel, snake.replace("_", ""))) if other != name]
+    above, dot, last = name.rpartition(".")
+    halves = [(last[:at], last[at:]) for at in range(len(last) + 1 if 3 <= len(last) <= 40 else 0)]
+    edits = [left + letter + right[cut:] for left, right in halves for letter in (*LETTERS, "") for cut in (0, 1)]
+    edits += [left + right[1] + right[0] + right[2:] for left, right in halves if len(right) > 1]
+    near = (above + dot + edit for edit in edits)
+    return [
+        other for other in dict.fromkeys((name.lower(), snake, camel, snake.replace("_", ""), *near)) if other != name
+    ]
 
 
 def _has_weight(plan: Plan, name: str, value: Any, weight: Weight) -> bool:

@@ -25,6 +25,7 @@ from stream_learner.config.rules import doubtful
 from stream_learner.config.values import DAY_MS, MINUTE_MS
 from stream_learner.operations.doctor.delays import ROUND_MS, lateness_ms
 from stream_learner.operations.doctor.events import side_of
+from stream_learner.operations.doctor.fields import fields_of
 from stream_learner.operations.doctor.findings import quantile
 from stream_learner.operations.doctor.proposal import LATENESS_MS, Proposal
 from stream_learner.operations.doctor.run import Report, examine, propose
@@ -476,6 +477,21 @@ def test_a_time_among_the_features_is_told_unless_its_kind_reads_it() -> None:
     assert names(report_of(timed)) == []
     wrong = site.with_settings(f"features.fields={json.dumps({'seen': {'kind': 'hour'}, 'no': {'kind': 'hour'}})}")
     assert names(report_of(wrong)) == [("stops", "impressions_not_a_time")]
+
+
+@pytest.mark.parametrize(("count", "users", "is_id"), [(4_000, 30_000, False), (300, 30_000, False), (4_000, 0, True)])
+def test_users_that_come_again_are_no_ids(count: int, users: int, is_id: bool) -> None:
+    """However few are read, so that nearly all differ; what never comes again is, also of events that are sent twice.
+
+    users: how many there are, 0 for a new one each time.
+    """
+    for seed in range(20):
+        draw = random.Random(seed)
+        values = [{"user": f"u{draw.randrange(users or 1 << 40)}", "n": n} for n in range(count)]
+        records = [Record(0, n, n, b"", json.dumps(one).encode()) for n, one in enumerate([*values, *values[::5]])]
+        sample = TopicSample("impressions", 1, ({0: records},), False, 10 * count, None)
+        (user,) = [one for one in fields_of(side_of("impressions", sample)) if one.path == "user"]
+        assert user.is_unique and user.is_id == is_id
 
 
 def proposed(site: Site, sampled: tuple[TopicSample, TopicSample] | None = None) -> tuple[Mapping[str, Any], str]:

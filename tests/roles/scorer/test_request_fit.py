@@ -126,6 +126,15 @@ def test_a_time_that_no_event_has_is_told_once(missing: Literal["skip", "indicat
     assert few.log.lines == (told if missing == "skip" else [])
 
 
+@pytest.mark.parametrize("name", ["knd", "kindd", "kimd", "kidn"])
+def test_a_misspelt_name_in_a_single_line_is_told_once(name: str) -> None:
+    """Though no other event has shown the right one: that has a weight for the value. Not a value that is new."""
+    world, line = Fit(), b'{"user":{"%s":"new"}}' % name.encode()
+    for event in (line, line, b'{"user":{"kind":"rare","king":"new"}}'):
+        world.fit.tell_of([event], world.spec, world.ignored, world.table.weight)
+    assert world.log.lines == [("request_fields_unknown", [f"user.{name}: did you mean user.kind?"])]
+
+
 def test_most_of_the_fields_that_are_named_are_in_no_event() -> None:
     """Told once, and counted as fields that are unknown, so that the alert on their share fires. Not where half of them
     come, be it now and then, or in an object."""
