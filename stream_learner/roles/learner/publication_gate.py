@@ -124,7 +124,7 @@ class ModelPublicationGate:
         return found is None or self._policy != HOLD
 
     def lacks(self, tick: int, learner: Learner) -> None:
-        """Say what a model without an example lacks; nobody publishes it, whatever it lacks."""
+        """Say what a model without an example lacks; nobody publishes it, whatever it lacks. tick: -1 for none."""
         if self._policy != OFF:
             self._missing(tick, learner, -1, ends=False)
 
@@ -203,7 +203,8 @@ class ModelPublicationGate:
         if found is None or self._policy != HOLD:
             self.holding = None
         else:
-            trouble = f"publication held since tick {self._since_tick}: {found.message}"
+            since = f"tick {self._since_tick}" if self._since_tick >= 0 else "the start"
+            trouble = f"publication held since {since}: {found.message}"
             self.trouble, self.waits = (trouble, "") if is_wrong else ("", f"the first version waits: {found.message}")
             if (
                 self.holding is None
