@@ -653,6 +653,7 @@ def test_nothing_of_it_is_published(mistake: str, day: Day) -> None:
     with capture_logs() as logged, running(joiner, learner):
         wait_until(lambda: words in learner.why_not_ready, lambda: f"it is held: {learner.why_not_ready}")
         wait_until(lambda: words in (model.status["publication_reason"] or ""), "gate status says so")
+        assert learner.waits == "", "it does not wait for more of the same"
         learned = learner.learner.examples
         assert (learned >= IMPRESSIONS / 2) == (finding not in UNLEARNED), "enough to publish; or it waits"
         status = model.status

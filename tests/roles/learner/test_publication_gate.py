@@ -330,7 +330,9 @@ def test_what_a_look_at_the_topics_finds_holds_a_first_version(judge: Judge) -> 
     assert "40 of 1,000 examples" in gate.waits and gate.trouble == ""
     found[0] = Unearned("topics", 1, 0, "the keys differ", is_wrong=True)
     unlearned = gate_of("hold", needed=NEEDED, look=lambda *, earned: found[0])
-    unlearned.lacks(-1, learner())
+    with capture_logs() as logged:
+        unlearned.lacks(-1, learner())
+    assert "the change that the reason names" in logged[0]["action"], "doctor has been asked"
     assert unlearned.trouble == "publication held since the start: the keys differ"
     assert not gate.lets(2, learned(4, examples=40), -1, ends=False)
     assert gate.trouble.endswith("the keys differ")
