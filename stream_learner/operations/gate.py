@@ -297,10 +297,11 @@ def _state(found: GateState | None, version: int) -> str:
 def _publication(config: Config, found: GateState | None, version: int) -> Fields:
     """Whether the model is held before its publication, since when, and why."""
     held = None if found is None else found.publication
+    since_tick = None if held is None or held.tick < 0 else held.tick
     return {
         "publication": "held" if held is not None else "not published" if found is None and version < 0 else "open",
-        "publication_since_tick": None if held is None else held.tick,
-        "publication_since": None if held is None else _tick_time(config, held.tick),
+        "publication_since_tick": since_tick,
+        "publication_since": None if since_tick is None else _tick_time(config, since_tick),
         "publication_bound": None if held is None else held.bound,
         "publication_reason": None if held is None else held.reason,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stream_learner import errors
@@ -123,6 +125,9 @@ def test_a_model_that_is_held_before_its_publication_is_shown(world: World) -> N
     assert (found["publication_since_tick"], found["publication_bound"]) == (HELD, "change")
     text = run(world, "status", as_json=False).out
     assert withheld.reason in text and found["publication_since"] in text
+    ControlTopic(world.settings, config.control_topic).write(replace(state, publication=replace(withheld, tick=-1)))
+    found = run(world, "status").json
+    assert (found["publication"], found["publication_since_tick"], found["publication_since"]) == ("held", None, None)
 
 
 def test_what_is_refused(world: World) -> None:

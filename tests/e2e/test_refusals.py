@@ -140,7 +140,8 @@ def test_a_topic_made_anew_under_a_running_joiner_stops_it(joined: Site) -> None
         remake(joined, joined.clicks, joined.partitions)
         wait_until(lambda: False, "the joiner stops")
     assert joined.clicks in str(caught.value)
-    assert joined.clicks in str(failure_of(joined.joiner(), TopicRecreated))
+    error = failure_of(joined.joiner(), TopicRecreated)
+    assert joined.clicks in str(error) and "a model of other topics has this name" in str(error)
 
 
 def test_a_training_log_made_anew_under_a_running_learner_stops_it(joined: Site) -> None:

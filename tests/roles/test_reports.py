@@ -159,14 +159,27 @@ def test_log_time_ahead_of_the_clock_is_said_once_and_its_end_too() -> None:
 
 
 def test_many_orphans_are_noticed() -> None:
-    """More than half of a thousand clicks without an impression, and again with the next thousand; it says which share
-    was matched."""
-    share, orphan = OrphanShare(), TickCounts(clicks=ClickCounts(orphans=300))
-    matched = TickCounts(clicks=ClickCounts(matched=300))
-    assert [share.note(orphan) for _ in range(8)] == [None, None, None, 0.0] * 2
-    assert [share.note(counts) for counts in (orphan, matched, orphan, matched)] == [None] * 4
-    assert [share.note(counts) for counts in (orphan, orphan, orphan, matched)] == [None] * 3 + [0.25]
-    assert share.note(TickCounts(clicks=ClickCounts(late=5_000, duplicates=5_000))) is None
+    """More than half of a thousand clicks without an impression, once, with the share that was matched and causes; over
+    at a quarter, and not at a third."""
+    share, orphan = OrphanShare(get_logger("joiner"), 4), TickCounts(clicks=ClickCounts(orphans=300))
+    matched, other = TickCounts(clicks=ClickCounts(matched=300)), TickCounts(clicks=ClickCounts(late=5_000))
+    two_thirds = TickCounts(clicks=ClickCounts(matched=800, orphans=400))
+    begins, over = ("many_orphans", 0.25, True), ("many_orphans_no_more", 0.75, False)
+    said = []
+    for taken in (
+        [other, orphan, matched, orphan, matched],
+        [orphan, orphan, orphan],
+        [matched],
+        [orphan] * 8,
+        [two_thirds],
+        [matched, matched, matched, orphan],
+        [orphan, orphan, orphan, matched],
+    ):
+        with capture_logs() as logged:
+            for counts in taken:
+                share.note(counts)
+        said.append([(line["event"], line["matched_share"], "note" in line) for line in logged])
+    assert said == [[], [], [begins], [], [], [over], [begins]]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class HeldPublication:
-    """The finding for which a learner publishes nothing since a tick: a bound of its publications, and plain words."""
+    """The finding for which a learner publishes nothing since a tick, -1 where none is folded yet: a bound of its
+    publications, and plain words.
+    """
 
     tick: int
     bound: str

@@ -16,7 +16,8 @@ The topic is compacted and has one partition. Keys are text, values are JSON obj
     gate/<model>         model; log; policy: hold or warn; holding: null, or an object with tick (the one that is held),
                          since_tick, bound, slice, found, expected, low and high; late: the ids of decisions that came
                          when their first tick was folded already; publication, where a model is held before it: tick
-                         (since when), bound and reason. Written by the learner that leads; who is its host
+                         (since when; -1 from the start), bound and reason. Written by the learner that leads; who is
+                         its host
     rewind/<model>       model; history: all rewinds, oldest first, each with to_tick, from_tick, who, when_ms, note
     publish/<model>      model; version: the one that scorers have, beyond which the learner may publish what it holds
 

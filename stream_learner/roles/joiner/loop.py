@@ -39,14 +39,7 @@ from stream_learner.roles.joiner.progress import Kept
 from stream_learner.roles.joiner.report import FieldReport, forget_partition, lag_beyond_window_s, report_partitions
 from stream_learner.roles.joiner.retention import Headroom
 from stream_learner.roles.joiner.ticks import BrokersClock
-from stream_learner.roles.joiner.watches import (
-    AheadWatch,
-    BehindWatch,
-    OrphanShare,
-    ShareWatch,
-    StreamReport,
-    likely_causes,
-)
+from stream_learner.roles.joiner.watches import AheadWatch, BehindWatch, OrphanShare, ShareWatch, StreamReport
 from stream_learner.wording import count_of
 
 if TYPE_CHECKING:
@@ -112,7 +105,7 @@ class JoinerLoop:
         self._headroom = Headroom(
             config, metrics, admin, lambda: list(self.partitions.values()), wall_clock_ms, self._log
         )
-        self._orphans = OrphanShare()
+        self._orphans = OrphanShare(self._log, plan.partitions)
         self._ahead = AheadWatch(metrics, self._log)
         self._shares = ShareWatch(self._log)
         self._behind = BehindWatch(self._log)
@@ -306,10 +299,7 @@ class JoinerLoop:
     def _warn_of_shares(self, joiner: PartitionJoiner) -> None:
         for counts, early in joiner.progress.unreported:
             self._shares.note(counts, early)
-            matched = self._orphans.note(counts)
-            if matched is not None:
-                causes = likely_causes(matched, self._plan.partitions)
-                self._log.warning("many_orphans", matched_share=round(matched, 3), note=causes)
+            self._orphans.note(counts)
 
     def _lag_s(self, joiner: PartitionJoiner) -> float | None:
         """How far a partition is behind, less what its stream lags and what its windows wait for."""

@@ -159,4 +159,7 @@ def _check_topic_ids(plan: PartitionPlan, where: str, point: ResumePoint) -> Non
         (plan.inputs.clicks_topic, then.click_topic_id != now.click_topic_id),
     ):
         if recreated:
-            raise TopicRecreated(f"{topic} is not the topic that {where} was made from: its id has changed")
+            raise TopicRecreated(
+                f"{topic} is not the topic that {where} was made from, by its id: it was made anew, or a model of "
+                "other topics has this name"
+            )

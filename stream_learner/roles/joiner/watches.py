@@ -210,23 +210,25 @@ class OrphanShare:
 
     LIMIT = 0.5
     LEAST_CLICKS = 1_000
+    """The share is judged, and counted anew, after so many clicks whose outcome is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Logger, partitions: int) -> None:
+        """partitions: of each input."""
+        self._episode, self._partitions = Episode(log, "many_orphans", limit=self.LIMIT), partitions
         self._clicks = self._orphans = 0
 
-    def note(self, counts: TickCounts) -> float | None:
-        """Count clicks whose outcome is known. Returns the share of matched ones where that is too small, else None.
-
-        It is judged, and counted anew, after every `LEAST_CLICKS` clicks.
-        """
+    def note(self, counts: TickCounts) -> None:
+        """Take the counts of a mark. Where it begins, the line has the share of matched clicks, and likely causes."""
         clicks = counts.clicks
         self._clicks += clicks.matched + clicks.orphans
         self._orphans += clicks.orphans
         if self._clicks < self.LEAST_CLICKS:
-            return None
-        share = 1 - self._orphans / self._clicks
+            return
+        orphans = self._orphans / self._clicks
         self._clicks = self._orphans = 0
-        return share if share < 1 - self.LIMIT else None
+        matched = 1 - orphans
+        about = {} if self._episode.lasts else {"note": likely_causes(matched, self._partitions)}
+        self._episode.look(orphans, matched_share=round(matched, 3), **about)
 
 
 def likely_causes(matched_share: float, partitions: int) -> str:

@@ -240,7 +240,7 @@ class LearnedModel:
     @property
     def waits(self) -> str:
         """What a first version waits for, as more examples; "" for nothing."""
-        if self.tick < 0 and self._until_tick is None:
+        if self.tick < 0 and self._until_tick is None and not self._publication_gate.trouble:
             return f"the first version waits: nothing is learned yet, {self.config.examples_topic} has no whole tick"
         return self._publication_gate.waits
 

@@ -42,6 +42,10 @@ FIRST_ACTION = (
     "by itself when it fits. Where doctor finds nothing, the fields may say little of clicks. If it is right as it is, "
     "`stream-learner gate accept --publication`."
 )
+TOPICS_ACTION = (
+    "Make the change that the reason names. The model is published by itself when the topics fit. If it is right as it "
+    "is, `stream-learner gate accept --publication`."
+)
 LEAST_S = 1.0
 """A model is judged once a second at most, and so that it takes less than one part in `SHARE` of the time."""
 SHARE = 50.0
@@ -124,7 +128,7 @@ class ModelPublicationGate:
         return found is None or self._policy != HOLD
 
     def lacks(self, tick: int, learner: Learner) -> None:
-        """Say what a model without an example lacks; nobody publishes it, whatever it lacks."""
+        """Say what a model without an example lacks; nobody publishes it, whatever it lacks. tick: -1 for none."""
         if self._policy != OFF:
             self._missing(tick, learner, -1, ends=False)
 
@@ -192,7 +196,8 @@ class ModelPublicationGate:
             self._since_tick = self._gate.since_tick if isinstance(found, Held) else tick
         if found is not None and is_wrong and not _is_wrong(before):
             event = "publication_held" if self._policy == HOLD else "publication_out_of_bounds"
-            action = ACTION if isinstance(found, Held) else FIRST_ACTION
+            of_first = TOPICS_ACTION if found.bound == "topics" else FIRST_ACTION
+            action = ACTION if isinstance(found, Held) else of_first
             self._log.error(event, tick=tick, reason=found.message, **found.figures(), action=action)
         elif found is not None and before is None:
             self._log.info("first_version_waits", tick=tick, reason=found.message)
@@ -203,7 +208,8 @@ class ModelPublicationGate:
         if found is None or self._policy != HOLD:
             self.holding = None
         else:
-            trouble = f"publication held since tick {self._since_tick}: {found.message}"
+            since = f"tick {self._since_tick}" if self._since_tick >= 0 else "the start"
+            trouble = f"publication held since {since}: {found.message}"
             self.trouble, self.waits = (trouble, "") if is_wrong else ("", f"the first version waits: {found.message}")
             if (
                 self.holding is None

@@ -130,7 +130,7 @@ class PublicationSchedule:
         if term is None or now_s < self._again_at_s or self.paused or self._other_features:
             return
         if not term.publication.may_publish(tick):
-            if tick >= 0 and checkpoints.learner.examples == 0:
+            if checkpoints.learner.examples == 0 and term.publication.version < 0:
                 self._gate.lacks(tick, checkpoints.learner)
             return
         self._leadership.check_course()

@@ -291,7 +291,7 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
     """Both are told; only the second is an alarm, with what to do. It goes by itself when clicks match."""
     metrics, model = Metrics("m"), learned(400)
     gate = gate_of("hold", needed=NEEDED, metrics=metrics)
-    gate.lacks(0, learner())
+    gate.lacks(-1, learner())
     assert gate.waits == "the first version waits: it has learned 0 of 1,000 examples" and gate.holding is not None
     gate = gate_of("hold", needed=NEEDED, metrics=metrics)
     with capture_logs() as logged:
@@ -329,6 +329,11 @@ def test_what_a_look_at_the_topics_finds_holds_a_first_version(judge: Judge) -> 
     assert not gate.lets(1, learned(4, examples=40), -1, ends=False)
     assert "40 of 1,000 examples" in gate.waits and gate.trouble == ""
     found[0] = Unearned("topics", 1, 0, "the keys differ", is_wrong=True)
+    unlearned = gate_of("hold", needed=NEEDED, look=lambda *, earned: found[0])
+    with capture_logs() as logged:
+        unlearned.lacks(-1, learner())
+    assert "the change that the reason names" in logged[0]["action"], "doctor has been asked"
+    assert unlearned.trouble == "publication held since the start: the keys differ"
     assert not gate.lets(2, learned(4, examples=40), -1, ends=False)
     assert gate.trouble.endswith("the keys differ")
     for mark in marks(600, positives=4, clicks=4):

@@ -25,7 +25,7 @@ class Publishes:
         self.failures, self.version, self.sequence = failures, -1, 0
 
     def may_publish(self, tick: int) -> bool:
-        return tick > self.version
+        return tick > max(self.version, 0)
 
     def publish(self, tick: int, checkpoint_tick: int, description: Any) -> int:
         if self.failures:
@@ -49,9 +49,10 @@ class Leads:
 
 
 class Kept:
-    """Checkpoints of a learner without rows."""
+    """Checkpoints of a learner without rows or examples."""
 
     tick = -1
+    examples = 0
 
     @property
     def learner(self) -> Kept:
@@ -67,8 +68,11 @@ class Open:
     trouble = ""
     holding = None
 
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
     def lacks(self, tick: int, learner: Any) -> None:
-        pass
+        self.asked.append(tick)
 
     def follow(self, tick: int, learner: Any) -> None:
         pass
@@ -88,7 +92,9 @@ def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def schedule_of(folder: Path, leads: Leads, metrics: Metrics, said: Said, *paused: str) -> PublicationSchedule:
+def schedule_of(
+    folder: Path, leads: Leads, metrics: Metrics, said: Said, *paused: str, gate: Open | None = None
+) -> PublicationSchedule:
     """The schedule of a learner; `paused` are models."""
     return PublicationSchedule(
         config_of(folder, {"name": "ftrl_proximal"}),
@@ -96,7 +102,7 @@ def schedule_of(folder: Path, leads: Leads, metrics: Metrics, said: Said, *pause
         said,  # type: ignore[arg-type]
         leads,  # type: ignore[arg-type]
         None,
-        gate=Open(),  # type: ignore[arg-type]
+        gate=gate or Open(),  # type: ignore[arg-type]
         describe=dict,
         is_paused=lambda model: model in paused,
     )
@@ -123,6 +129,22 @@ def test_a_publication_is_due_an_interval_after_the_last(tmp_path: Path, now_s: 
     paused = schedule_of(tmp_path, Leads(Publishes(0)), Metrics("m"), Mock(), "m")
     paused.publish_when_due(5, Kept(), at_end=False)  # type: ignore[arg-type]
     assert paused.paused and paused.due_in_s(5) is None
+
+
+@pytest.mark.parametrize(("published", "asked"), [(-1, [-1, 0]), (7, [])])
+def test_the_gate_is_asked_before_anything_is_learned(
+    tmp_path: Path, now_s: list[float], published: int, asked: list[int]
+) -> None:
+    """Also before the first tick, which does not come while the joiner reads nothing; not where scorers have a
+    version and the log is folded again.
+    """
+    leads, gate = Leads(Publishes(0)), Open()
+    leads.term.publication.version = published
+    schedule = schedule_of(tmp_path, leads, Metrics("m"), Said(), gate=gate)
+    for tick in (-1, 0):
+        now_s[0] += 3_600
+        schedule.publish_when_due(tick, Kept(), at_end=False)  # type: ignore[arg-type]
+    assert gate.asked == asked
 
 
 def test_every_failure_is_counted_and_the_first_is_logged(tmp_path: Path, now_s: list[float]) -> None:
