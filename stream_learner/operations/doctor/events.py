@@ -187,7 +187,9 @@ def check_forms(side: Side, max_bad_share: float) -> Iterable[Finding]:
     """Records that are no events."""
     total, topic = side.forms.total(), side.sample.topic
     if total == 0:
-        means = "nothing can be said of its events, and nothing is learned before there are some"
+        means = "nothing can be said of its events"
+        if side.name == "clicks":
+            means += "; impressions are learned as not clicked, join.idle_after after their window"
         change = f"{side.setting('topic')}, if it is another topic; else look again once events flow"
         yield Finding("warns", f"{side.name}_empty", f"{topic} holds no record", means, change)
     severity = severity_of(1 - side.forms[OBJECT] / max(total, 1), max_bad_share)  # they count together
