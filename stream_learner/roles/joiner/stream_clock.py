@@ -348,9 +348,9 @@ class StreamClock:
         extra, offset, came = self._delay(), self._lag_offset(base), self._clicks_came(base)
         if extra is None or offset is None or came is None or offset + extra <= came + self.rule.grace_ms:
             return extra
-        patience_ms = self.rule.idle_after_ms
-        is_long = m - max(self.clicks.last_at, self.topics.clicks.last_at, self.began) > patience_ms
-        return max(came - offset, extra - patience_ms) if is_long else came - offset
+        patience_ms, own = self.rule.idle_after_ms, self.clicks
+        last_at = own.last_at if own.known else max(own.last_at, self.topics.clicks.last_at, self.began)
+        return max(came - offset, extra - patience_ms) if m - last_at > patience_ms else came - offset
 
     def _clicks_came(self, base: int) -> int | None:
         """The offset of clicks by their own times: the largest of the last ones."""

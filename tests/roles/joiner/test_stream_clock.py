@@ -222,3 +222,21 @@ def test_one_old_click_in_a_silence_makes_nobody_guess() -> None:
     clock.note_clicks(np.array([BASE + m] * 3), m, BASE, arrived=True, closed_ms=closed_ms)
     guesses.look(m, BASE)
     assert guesses.total == 0
+
+
+def test_a_partition_whose_clicks_stop_in_a_lag_is_held_for_idle_after() -> None:
+    """Both inputs are 500 ms behind and catch up; other partitions have clicks, this one has none since."""
+    topics = TopicArrivals.none_yet(RULE)
+    clock = StreamClock(RULE, topics, began=0)
+    for m in range(1, 31):
+        clock.note_impressions(np.array([BASE + m - 500]), -1, m, BASE, arrived=True)
+        clock.note_clicks(np.array([BASE + m - 500]), m, BASE, arrived=True)
+    behind = []
+    for m in range(31, 200):
+        clock.note_impressions(np.array([BASE + m]), -1, m, BASE, arrived=True)
+        for of_topic in (topics.clicks, topics.click_times):
+            of_topic.add([0 if of_topic is topics.clicks else BASE], m)
+        now = clock.now_ms(m, BASE)
+        assert now is not None
+        behind.append(BASE + m - now)
+    assert behind[RULE.idle_after_ms - 10] >= 500 and behind[-1] <= RULE.idle_after_ms + RULE.grace_ms
