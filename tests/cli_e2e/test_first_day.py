@@ -568,9 +568,6 @@ COMMANDS: dict[str, Tells] = {
     "a request whose time cannot be read": Tells(
         lambda day: day.score('{"site": "news", "ts": "24/Nov/2026"}'), None, "`ts` is text like 99/Aaa/9999"
     ),
-    "requests with one of eight fields": Tells(
-        lambda day: day.score('{"site": "news"}\n' * 30), None, 'request_features_few | "of_an_example": 9'
-    ),
     "a request without a field": Tells(
         lambda day: day.score("{}"), None, "events_without_known_feature | those of the bias alone | inspect fields"
     ),

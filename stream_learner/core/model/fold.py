@@ -120,8 +120,6 @@ class Learner:
         """The rows of each field; None until a record has said how many each may have."""
         self.examples = 0
         self.refused = 0
-        self.features = [0, 0]
-        """Features of examples, and of how many: of all since a state from before this was counted."""
         self.decided = 0
         """Digest of the operators' decisions that took effect (`core.gate.decisions`), u64; 0 for none."""
         self.nonzero = 0
@@ -163,7 +161,7 @@ class Learner:
         only = None if learned is None else np.ascontiguousarray(learned, np.bool_)
         if only is not None and len(only) != len(record):
             raise ValueError(f"learned marks {len(only)} examples, the record has {len(record)}")
-        fields, features = _fields(arrays), len(record.indices)
+        fields = _fields(arrays)
         bounded = self.row_bound is not None or self.field_rows is not None or record.bound is not None
         if bounded:
             if only is not None:
@@ -175,7 +173,6 @@ class Learner:
         n, k = fields[EXAMPLES], fields[FEATURES]
         if n > len(self._margins):
             self._margins = np.empty(2 * n)
-        self.features = [self.features[0] + features, self.features[1] + n]
         self._record[:] = fields
         at, margins, width = self._at, address_of(self._margins), self.optimizer.local_bytes
         nonzero_before = self._local_rows(fields[KEYS], k)
@@ -254,12 +251,6 @@ class Learner:
             return self._scalars
         return self._scalars[len(losses.LOSS_SCALARS) :]
 
-    @property
-    def features_an_example(self) -> float | None:
-        """How many features an example has in the mean, also those without a weight; None where none was counted."""
-        features, examples = self.features
-        return features / examples if examples else None
-
     def count_nonzero(self) -> int:
         """How many rows have a weight that is not 0. Where the optimizer `moves`, this looks at every row."""
         if self.optimizer.moves:
@@ -284,7 +275,6 @@ class Learner:
             "loss": str(self.loss),
             "examples": self.examples,
             "refused": self.refused,
-            "features": self.features,
             "nonzero": None if self.optimizer.moves else self.nonzero,
             "scalars": [float(x).hex() for x in self._scalars],
             "digest": f"{self.digest():016x}",
@@ -309,7 +299,6 @@ class Learner:
             if state[name] != value:
                 raise ValueError(f"the state is of {name} {state[name]}, this learner has {value}")
         self.examples, self.refused = state["examples"], state["refused"]
-        self.features = list(state.get("features", (0, 0)))
         self.decided = int(state.get("decided", "0"), 16)
         self._scalars[:] = [float.fromhex(x) for x in state["scalars"]]
         self.nonzero = state["nonzero"] or 0

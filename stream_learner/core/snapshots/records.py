@@ -157,17 +157,13 @@ def model_record(
     inputs: Inputs,
     metrics: Mapping[str, Any],
     slices: Sequence[Mapping[str, Any]],
-    features_an_example: float | None = None,
 ) -> dict[str, Any]:
     """The content of a model record; `encode_model` adds the digest, the format and the number of shards.
 
     features: the feature spec. kind: `Learner.kind`. log: the topic of the training log. metrics, slices: the
-    figures of `Progress`, of which the latest `PUBLISHED_SLICES` slices are kept. features_an_example: the mean, left
-    out where it is not known.
+    figures of `Progress`, of which the latest `PUBLISHED_SLICES` slices are kept.
     """
-    of_examples = {} if features_an_example is None else {"features_an_example": features_an_example}
     return {
-        **of_examples,
         "name": name,
         "tick_ms": tick_ms,
         "features": features,

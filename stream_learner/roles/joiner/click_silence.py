@@ -428,7 +428,7 @@ class SilenceWatch:
             self._usable.setdefault(partition, 0)
         else:
             self._dead.discard(partition)
-        if partition in self._usable:
+        if partition in self._usable and partition not in self._backlogs:
             self._usable[partition] += int(np.count_nonzero(usable))
 
     def end_backlog(self, partition: int, at_ms: int, log_time_ms: int) -> None:

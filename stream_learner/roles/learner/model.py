@@ -352,7 +352,6 @@ class LearnedModel:
             ),
             metrics=progress.summary(),
             slices=progress.slices(),
-            features_an_example=self.learner.features_an_example,
         )
         described |= rows_content(self.learner, self._field_names) | self.gate.description()
         return described | rewinds_field(rewinds) if rewinds else described

@@ -208,8 +208,8 @@ class ModelReplica:
         """Log the fields of some events that the version served does not know, each once; nothing before the first."""
         whole = self._whole
         if whole is not None:
-            encoding, usual = whole.encoding, _usual_features(whole)
-            self._fit_of_lines.tell_of(events, encoding.spec, encoding.ignored, whole.replica.weight, usual)
+            encoding = whole.encoding
+            self._fit_of_lines.tell_of(events, encoding.spec, encoding.ignored, whole.replica.weight)
 
     def pin(self, version: int | None) -> None:
         """Serve no version after this one; None holds the one served now, or the first one to come."""
@@ -432,8 +432,7 @@ class ModelReplica:
             self._tell_staleness()
             whole, reader = self._whole, self._reader
             if whole is not None:
-                encoding, usual = whole.encoding, _usual_features(whole)
-                self._fit.turn(encoding.spec, encoding.ignored, whole.replica.weight, usual)
+                self._fit.turn(whole.encoding.spec, whole.encoding.ignored, whole.replica.weight)
             if reader is not None and whole is not None and whole.replica is reader.replica:
                 pause_s, said = AGAIN_S, ""
             ended = reader is None or reader.failure is not None
@@ -491,12 +490,6 @@ class ModelReplica:
         if self.loaded_s is None:
             self.loaded_s = time.monotonic() - self._began_s
         self._on_version(self, version)
-
-
-def _usual_features(whole: _Whole) -> float | None:
-    """How many features an example has in the mean, None where the snapshot is of a learner that did not tell."""
-    found: float | None = whole.replica.model.get("features_an_example")
-    return found
 
 
 def _since_s(time_ms: int) -> float:

@@ -10,7 +10,7 @@ whose values never come again, is unknown too.
 
 A time whose hour or weekday is a feature is missing where no event has it: a request has no time by itself. Of the
 other fields that the specification names one may be rare; where no event has most of them, requests lack what
-impressions have. So do they where no event has half as many features as an example has in the mean.
+impressions have. How many features an example usually has a snapshot does not tell.
 """
 
 from __future__ import annotations
@@ -81,9 +81,6 @@ class RequestFit:
         self._said_absent: set[str] = set()
         self._absent: dict[str, int] = {}
         """By a field that the specification names, how many events lacked it; -1 once one had it."""
-        self._seen, self._most_features = 0, 0
-        """Events that were looked at, and the most features of one."""
-        self._said_few = False
 
     def follow(self, predictor: EventPredictor) -> None:
         """Count the events of a predictor, of one thread, from now on."""
@@ -100,18 +97,16 @@ class RequestFit:
         self.wanted = NONE
         self._kept.append(event_text(event))
 
-    def turn(
-        self, spec: FeatureSpec, ignored: tuple[str, ...], weight: Weight, usual_features: float | None = None
-    ) -> None:
+    def turn(self, spec: FeatureSpec, ignored: tuple[str, ...], weight: Weight) -> None:
         """Bring the metrics up to date, look at the event that was kept, and want another one.
 
         To be called about twice a second: every other time an event without a known feature is wanted, if there is one.
-        weight: the weight of a key in the version served. usual_features: of an example in the mean, None if not known.
+        weight: the weight of a key in the version served.
         """
         self.report()
         plan = Plan(roles={}, features=spec, ignore=ignored)
         while self._kept:
-            self._look(plan, self._kept.popleft(), weight, usual_features)
+            self._look(plan, self._kept.popleft(), weight)
         self._turns += 1
         self.wanted = ANY if self._turns % 2 else UNKNOWN_ONLY
 
@@ -127,16 +122,9 @@ class RequestFit:
         self._metrics.inc(names.SCORER_EVENTS, events)
         self._metrics.inc(names.SCORER_EVENTS_UNKNOWN, unknown)
 
-    def tell_of(
-        self,
-        events: Sequence[bytes],
-        spec: FeatureSpec,
-        ignored: tuple[str, ...],
-        weight: Weight,
-        usual_features: float | None = None,
-    ) -> None:
+    def tell_of(self, events: Sequence[bytes], spec: FeatureSpec, ignored: tuple[str, ...], weight: Weight) -> None:
         """Look at all of some events, and tell of the fields that are known in none of them: however few these are, if
-        a near name is known. usual_features: as of `turn`.
+        a near name is known.
         """
         plan, named = Plan(roles={}, features=spec, ignore=ignored), counted_names(spec)[0]
         for leaves, weighty in [found for raw in events if (found := self._note(plan, raw, weight)) is not None]:
@@ -149,7 +137,6 @@ class RequestFit:
             }
             self._tell("request_fields_unknown", plan, told, leaves, weight)
         self._tell_absent(spec, least=1)
-        self._tell_few(usual_features)
 
     def _note(self, plan: Plan, raw: bytes, weight: Weight) -> tuple[dict[str, Any], dict[str, bool]] | None:
         """Note which fields of an event are known; its fields, and whether each of them has a weight."""
@@ -158,7 +145,6 @@ class RequestFit:
             row = read_event(plan, event, 0)
         except Refused:
             return None
-        self._seen, self._most_features = self._seen + 1, max(self._most_features, len(row.keys))
         leaves = _leaves(event)
         for name in _named(plan.features or FeatureSpec()):
             has = any(covered(leaf, (name,)) for leaf in leaves)
@@ -198,26 +184,13 @@ class RequestFit:
                 self._log.warning(what, fields=new[:MOST_SAID], action=action)
         return len(lacking)
 
-    def _tell_few(self, usual: float | None) -> int:
-        """Log once that every event has less than half of the features that an example has in the mean. Returns how
-        many the event with most lacks, 0 where that is not so, or not known.
-        """
-        if usual is None or self._seen < LEAST_LOOKS or self._most_features >= usual / 2:
-            return 0
-        if not self._said_few:
-            self._said_few = True
-            self._log.warning(
-                "request_features_few", most=self._most_features, of_an_example=round(usual, 1), action=ACTION
-            )
-        return round(usual) - self._most_features
-
-    def _look(self, plan: Plan, raw: bytes, weight: Weight, usual_features: float | None) -> None:
+    def _look(self, plan: Plan, raw: bytes, weight: Weight) -> None:
         """Note which fields of an event are known, and tell of those that are not."""
         found = self._note(plan, raw, weight)
         if found is None:
             return
         leaves, weighty = found
-        absent = max(self._tell_absent(plan.features or FeatureSpec()), self._tell_few(usual_features))
+        absent = self._tell_absent(plan.features or FeatureSpec())
         unknown = [
             name  # the feature of a field that is missing is no field
             for name in weighty

@@ -159,23 +159,6 @@ def test_a_restored_learner_goes_on_with_the_same_bits() -> None:
     assert rows_of(restored) == rows_of(straight)
 
 
-def test_features_are_counted_over_all_examples() -> None:
-    """Of a state from before they were counted, over those since."""
-    learner = a_learner(PARAMETERS[0])
-    assert learner.features_an_example is None
-    learner.fold(as_record([Example(((1, 1.0), (2, 1.0)), 1.0), Example((), 0.0)]), 0)
-    learner.fold(as_record([Example(((1, 1.0), (3, 0.5), (4, 2.0)), 0.0)]), 1)
-    assert learner.features_an_example == 5 / 3
-    state = {name: of for name, of in learner.state_scalars().items() if name != "features"}
-    restored = a_learner(PARAMETERS[0])
-    for rows in learner.table.items():
-        restored.table.load(rows)
-    restored.restore(state)
-    assert restored.features_an_example is None
-    restored.fold(as_record([Example(((1, 1.0),), 0.0)]), 2)
-    assert restored.features_an_example == 1
-
-
 def test_a_state_that_is_not_of_these_rows_or_this_optimizer_is_refused() -> None:
     """A lost row is found by the digest; other hyper-parameters by name."""
     learner = folded(random_examples(50, 1), 50, PARAMETERS[0])

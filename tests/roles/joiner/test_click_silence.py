@@ -471,6 +471,20 @@ def test_records_that_cannot_be_used_are_no_clicks() -> None:
         assert watch.waits_since(0) is None
 
 
+def test_clicks_of_the_backlog_do_not_end_a_silence_of_dead_ones() -> None:
+    """A joiner comes back while only dead records come: the good ones that it reads again are old."""
+    watch, good = SilenceWatch("i", "c", get_logger("joiner")), np.arange(60) * SLOT_MS + START - 120_000
+    watch.recall(0, "", "", START)
+    watch.note_read(0, np.arange(1200) * 100 + START - 120_000)
+    watch.note_read(0, good, clicks=True)
+    watch.note_usable(0, np.arange(120) < 60)
+    watch.end_backlog(0, START, START)
+    for second in range(5):
+        watch.look(ends(START + 1000 * second, (1200 + 10 * second, 120 + second)))
+        watch.note_usable(0, np.zeros(1, bool))
+        assert watch.waits_since(0) is not None
+
+
 def test_a_silence_of_the_history_is_told_by_the_times_of_its_events(caplog: pytest.LogCaptureFixture) -> None:
     """Also where the topics ended an hour ago."""
     watch = SilenceWatch("i", "c", get_logger("joiner"), waits=False)

@@ -25,9 +25,9 @@ class Log:
     def __init__(self) -> None:
         self.lines: list[tuple[str, list[str]]] = []
 
-    def warning(self, event: str, *, action: str, fields: list[str] | None = None, **numbers: float) -> None:
+    def warning(self, event: str, *, fields: list[str], action: str) -> None:
         assert action
-        self.lines.append((event, fields or [f"{name} {number}" for name, number in numbers.items()]))
+        self.lines.append((event, fields))
 
 
 BY_VALUE = FeatureSpec(fields={"price": FieldSpec("number")})
@@ -39,7 +39,6 @@ class Fit:
     def __init__(self, spec: FeatureSpec | None = None, ignored: tuple[str, ...] = ("id",)) -> None:
         self.spec, self.ignored, self.log, self.metrics = spec or BY_VALUE, ignored, Log(), Metrics("ctr")
         keys = np.array(sorted([BIAS_KEY, *hash_texts(list(TEXTS))]), np.uint64)
-        self.usual_features: float | None = None
         self.table = ReplicaTable(lambda: None)
         self.table.apply([Change(None, keys, np.full(len(keys), 0.5, np.float32))], 1)
         self.fit = RequestFit(self.metrics, self.log)  # type: ignore[arg-type]
@@ -53,7 +52,7 @@ class Fit:
         return self.log.lines[before:]
 
     def turn(self) -> None:
-        self.fit.turn(self.spec, self.ignored, self.table.weight, self.usual_features)
+        self.fit.turn(self.spec, self.ignored, self.table.weight)
 
     def metric(self, name: str) -> float:
         found = re.search(
@@ -154,26 +153,6 @@ def test_most_of_the_fields_that_are_named_are_in_no_event() -> None:
     assert (world.metric("fields") - fields, world.metric("fields_unknown") - unknown) == (6, 5)
     half = Fit(spec)
     assert half.look({"user": {"kind": "new"}, "price": 1.5}, *[{"site": "news", "seen": 1}] * LEAST_LOOKS) == []
-
-
-def test_no_event_has_half_of_the_features_of_an_example() -> None:
-    """Told once, and counted, whatever the specification names; not where one event has half of them, or where the
-    snapshot is of a learner that did not count."""
-    world, few, half = Fit(), {"site": "news"}, {"site": "news", "ad": "a1", "user_id": "7"}
-    world.usual_features = 8.2
-    assert world.look(*[few] * (LEAST_LOOKS - 1)) == []
-    assert world.look(few) == [("request_features_few", ["most 2", "of_an_example 8.2"])]
-    assert world.look(*[few] * LEAST_LOOKS) == []
-    unknown = world.metric("fields_unknown")
-    world.look(few)
-    assert world.metric("fields_unknown") - unknown == 8 - 2, "the bias and the site are there"
-    fits = Fit()
-    fits.usual_features = 8.0
-    assert fits.look(half, *[few] * LEAST_LOOKS) == []
-    assert Fit().look(*[few] * LEAST_LOOKS) == []
-    lines = Fit()
-    lines.fit.tell_of([b'{"site":"news"}'] * LEAST_LOOKS, lines.spec, lines.ignored, lines.table.weight, 8.2)
-    assert [event for event, _ in lines.log.lines] == ["request_features_few"]
 
 
 def test_names_are_bounded() -> None:
