@@ -132,14 +132,14 @@ class PartitionState:
         output = self.join.emit(found.cut, self._examples)
         self.ticks.closed(m)
         writer.append(self.join, output, found.last_tick)
-        if found.cut.closes and self.guesses is not None and self.join.closed_ms > self.join.click_log_time:
+        if found.cut.closes and self.guesses is not None:
             self.guesses.note(self.join.closed_ms, len(output.examples))
 
     def count_guesses(self, m: int, base: int) -> int:
         """How many examples had to be guessed so far. m, base: as for `StreamClock`."""
         if self.guesses is None:
             return 0
-        self.guesses.look(m, base)
+        self.guesses.look(m, base, self.join.closed_ms)
         return self.guesses.total + self.inputs.late_arrivals
 
     def _read_towards(self, next_impression: int, click_cursor: int) -> bool:

@@ -386,13 +386,16 @@ class _Closed(NamedTuple):
 
 @dataclass
 class _Doubt:
-    """Since `m` the stream seems to be behind what is closed: at `stream_ms` at the least."""
+    """Since `m` the stream seems to be behind what is closed: at `stream_ms` at the least. told: by how many arrivals
+    since.
+    """
 
     by: Arrivals
     count: int
     m: int
     stream_ms: int
     closed_ms: int
+    told: int = 0
 
 
 class Guesses:
@@ -405,21 +408,19 @@ class Guesses:
         self.total = 0
         self._clock = clock
         self._last: deque[_Closed] = deque(maxlen=MARKS)
-        self._closed_ms = 0
         self._doubt: _Doubt | None = None
 
     def note(self, stream_ms: int, examples: int) -> None:
-        """The clock closed windows up to `stream_ms`, with so many examples."""
-        self._closed_ms = stream_ms
+        """Windows were closed up to `stream_ms`, with so many examples."""
         if examples:
             self._last.append(_Closed(stream_ms, examples))
 
-    def look(self, m: int, base: int) -> None:
+    def look(self, m: int, base: int, closed_ms: int) -> None:
         """Count what was closed too early, where windows turn out to have been closed ahead of the stream.
 
-        m, base: as for the clock.
+        m, base: as for the clock. closed_ms: the stream time up to which windows are closed.
         """
-        now, closed_ms = self._clock.now_ms(m, base), self._closed_ms
+        now = self._clock.now_ms(m, base)
         if now is None:
             return
         grace_ms, doubt = self._clock.rule.grace_ms, self._doubt
@@ -431,13 +432,11 @@ class Guesses:
                 self._doubt = _Doubt(by, by.count, m, now, closed_ms)
             return
         is_over, seems = now >= closed_ms - grace_ms, now - (m - doubt.m)
-        if is_over and seems > doubt.stream_ms + grace_ms:  # it was not behind, or is no more, as later arrivals tell
-            self._doubt = None
+        if is_over and seems > doubt.stream_ms + grace_ms and doubt.told < FEW:
+            self._doubt = None  # one or two were late, and later ones tell it
             return
-        doubt.stream_ms = min(doubt.stream_ms, seems)
-        is_sure = doubt.by.count >= doubt.count + FEW and m - doubt.m >= min(
-            SURE_AFTER_MS, doubt.closed_ms - doubt.stream_ms - grace_ms
-        )
+        doubt.stream_ms, doubt.told = min(doubt.stream_ms, seems), doubt.by.count - doubt.count
+        is_sure = doubt.told >= FEW and m - doubt.m >= min(SURE_AFTER_MS, doubt.closed_ms - doubt.stream_ms - grace_ms)
         if is_sure:
             while self._last and self._last[-1].stream_ms > doubt.stream_ms:
                 self.total += self._last.pop().examples

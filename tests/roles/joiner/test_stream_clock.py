@@ -217,10 +217,10 @@ def test_one_old_click_in_a_silence_makes_nobody_guess() -> None:
     clock.note_clicks(np.array([BASE - 100_000]), 150, BASE, arrived=True, closed_ms=closed_ms)
     for m in range(150, 70_000, 1_000):
         without_clicks(clock, range(m, m + 1))
-        guesses.look(m, BASE)
+        guesses.look(m, BASE, closed_ms)
     m = 70_000
     clock.note_clicks(np.array([BASE + m] * 3), m, BASE, arrived=True, closed_ms=closed_ms)
-    guesses.look(m, BASE)
+    guesses.look(m, BASE, closed_ms)
     assert guesses.total == 0
 
 
