@@ -459,6 +459,7 @@ class SilenceWatch:
     def forget(self, partition: int) -> None:
         """A partition is not joined here any more: the others need not wait for it."""
         self._dead.discard(partition)
+        self._usable.pop(partition, None)
         self._backlogs.pop(partition, None)
         self._log_times.pop(partition, None)
 
