@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stream_learner.adapters.kafka.clients import log, new_client
 from stream_learner.adapters.kafka.faults import Operation, Reports, fault
+from stream_learner.adapters.kafka.mock_broker import APPENDED_MS
 from stream_learner.adapters.kafka.settings import KafkaSettings
 from stream_learner.errors import RetryLater, StreamLearnerError
 from stream_learner.wording import count_of
@@ -31,8 +32,8 @@ class Delivery:
     """The result of appending one record. `offset` is -1 if `error` is set.
 
     time_ms: the time of the record, which the broker has set where the topic has
-    `message.timestamp.type=LogAppendTime`; -1 with an error. maybe_written: after this error the record may be in the
-    log or not.
+    `message.timestamp.type=LogAppendTime`; -1 with an error, and of the mock broker. maybe_written: after this error
+    the record may be in the log or not.
     """
 
     tag: Any
@@ -195,7 +196,8 @@ class Appender:
             topic, partition = message.topic() or "", message.partition() or 0
             if error is None:
                 time_ms = message.timestamp()[1]
-                self._done.append(Delivery(tag, topic, partition, message.offset() or 0, time_ms=time_ms))
+                told_ms = -1 if time_ms == APPENDED_MS else time_ms
+                self._done.append(Delivery(tag, topic, partition, message.offset() or 0, time_ms=told_ms))
                 return
             maybe = error.code() not in {KafkaError._PURGE_QUEUE, KafkaError.MSG_SIZE_TOO_LARGE}
             purged = error.code() in {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}

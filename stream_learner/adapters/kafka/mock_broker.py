@@ -6,6 +6,7 @@ speed are tested or claimed. The mock broker
 - keeps about 5 MiB of a partition, and drops older batches silently;
 - hides nothing from `read_committed` readers, fences nobody, stores no offsets sent in a transaction;
 - has no compaction, no retention, no topic settings, no topic ids;
+- says of every record that it was appended at `APPENDED_MS`, whatever the time is;
 - does not answer the admin client's calls for topics (`Admin` knows that);
 - takes `session.timeout.ms` - 1 s for a rebalance, so set that to 3-6 s;
 - is slow with batches of one record, so set a linger of at least 5 ms.
@@ -19,6 +20,7 @@ from types import TracebackType
 
 from confluent_kafka import cimpl
 
+APPENDED_MS = 1234
 _PRODUCER = 0
 _CONF_OK = 0
 _ERROR_TEXT_BYTES = 512

@@ -35,6 +35,7 @@ import numpy as np
 from stream_learner.core.gate.publication import Sums
 from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import Mark
+from stream_learner.wording import moment_of
 
 SETTLED: Final = 20
 """So few clicks, settled or final, tell no share."""
@@ -153,7 +154,10 @@ class FirstVersion:
     def __init__(self, needed: Needed, span_ms: int, tick_ms: int) -> None:
         """span_ms: a window and the skew."""
         self._needed = needed
+        self._span_ms, self._tick_ms = span_ms, tick_ms
         self._matches = Matches(span_ms, tick_ms)
+        self._closed: dict[int, tuple[int, int]] = {}
+        """By partition, of the last mark: the last tick, and that of stream time."""
         self._seen: list[tuple[int, Sums]] = [(0, Sums())]
         """The sums at two numbers of examples: the last one noted, and the one before."""
         self._shown = 0.0
@@ -166,6 +170,7 @@ class FirstVersion:
     def count(self, mark: Mark) -> None:
         """Take in the next accepted mark of its partition."""
         self._matches.count(mark)
+        self._closed[mark.partition] = mark.last_tick, mark.stream_tick
         counts = mark.counts.impressions
         self._new += counts.examples + counts.sampled_out
         self._repeated += counts.duplicates
@@ -251,12 +256,24 @@ class FirstVersion:
         for bound in ("examples", "positives"):
             found, limit = summary[bound], getattr(self._needed, bound)
             if found < limit:
-                return Unearned(bound, found, limit, f"it has learned {found:,} of {limit:,} {bound}", is_wrong=False)
+                words = f"it has learned {found:,} of {limit:,} {bound}{self._open_windows()}"
+                return Unearned(bound, found, limit, words, is_wrong=False)
         clicks = self._matches.clicks
         if self._needed.positives > 0 and self._needed.matched > 0 and clicks < SETTLED:
-            words = f"the windows of {clicks:,} of {SETTLED} clicks are over"
+            words = f"the windows of {clicks:,} of {SETTLED} clicks are over{self._open_windows()}"
             return Unearned("clicks", clicks, SETTLED, words, is_wrong=False)
         return None
+
+    def _open_windows(self) -> str:
+        """Since when no window is closed, for the message, where that is longer ago than a window; else ""."""
+        late = [stream for last, stream in self._closed.values() if (last - stream) * self._tick_ms > self._span_ms]
+        if not late or min(late) < 0:
+            return ""
+        since = moment_of((min(late) + 1) * self._tick_ms)
+        return (
+            f"; windows that end after {since} are not closed yet: clicks have stopped, or events come late (the "
+            "joiner's log has `windows_wait`, `stream_lags` or `clicks_lag`)"
+        )
 
     def lost(self) -> Unearned | None:
         """What a model has lost that has been published, None for nothing."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from stream_learner.core.events.decoders import EventSpec
 from stream_learner.operations.doctor.events import Event, Side, can_be_named, paths_of, severity_of, values_of
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, shown
-from stream_learner.operations.doctor.times import Clock
+from stream_learner.operations.doctor.times import Clock, moment
 from stream_learner.wording import count_of
 
 UNIQUE = 0.9
@@ -18,6 +18,8 @@ UNIQUE = 0.9
 ONCE = 0.999
 """An id is repeated so rarely, where impressions are sent twice."""
 MATCHED_STOPS, MATCHED_WARNS = 0.5, 0.9
+HARDLY_ANY = 0.1
+"""Where so few clicks are of a time of the impressions that were read, nothing tells of which site they are."""
 
 
 class Pair(NamedTuple):
@@ -90,7 +92,12 @@ def _same_name(pair: IdPaths) -> bool:
 
 
 def check_ids(
-    impressions: Side, clicks: Side, specs: tuple[EventSpec, EventSpec], best: IdPaths | None, max_bad_share: float
+    impressions: Side,
+    clicks: Side,
+    specs: tuple[EventSpec, EventSpec],
+    best: IdPaths | None,
+    max_bad_share: float,
+    clocks: tuple[Clock, Clock],
 ) -> tuple[IdPaths, list[Finding]]:
     """The pair of fields by which both topics are to be judged, and what is wrong with the one configured."""
     configured = IdPaths(specs[0].id, specs[1].id)
@@ -101,9 +108,8 @@ def check_ids(
     wrong = [_check_path(*side, field, max_bad_share) for side, field in zip(sides, right, strict=True)]
     found = [finding for finding in wrong if finding is not None]
     if found and best is None:
-        nothing = (
-            "no field of the clicks shares its values with an id of the impressions, as if they were of another site"
-        )
+        nothing = "no field of the clicks shares its values with an id of the impressions, "
+        nothing += _of_other_times((impressions, clicks), clocks) or "as if they were of another site"
         return configured, [replace(one, seen=f"{nothing}; {one.seen}") for one in found]
     if found:
         return best or configured, found
@@ -115,6 +121,19 @@ def check_ids(
         means = "clicks whose id is of something else find no impression, and every example is a negative"
         return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]
     return configured, [] if shared else [*_check_forms(*(values_of(side.events, path) for side, path in sides))]
+
+
+def _of_other_times(sides: tuple[Side, Side], clocks: tuple[Clock, Clock]) -> str:
+    """The times of both samples, for the message, where hardly any click is of a time of the impressions; else ""."""
+    impressions, clicks = sides
+    spans = _spans(impressions, clocks[0])
+    times = sorted(time for event in clicks.events if (time := clocks[1].of(event)) is not None)
+    inside = sum(any(begin <= time <= end for begin, end in spans) for time in times)
+    if not times or not spans or inside > HARDLY_ANY * len(times):
+        return ""
+    of = ", ".join(f"{moment(begin)} to {moment(end)}" for begin, end in sorted(spans))
+    ours = f"clicks of {moment(times[0])} to {moment(times[-1])}, impressions of {of}"
+    return f"but those that were read are of other times: {ours}; look again with a larger --records"
 
 
 def check_listed(sides: tuple[Side, Side], ids: IdPaths) -> Iterable[Finding]:
@@ -197,6 +216,16 @@ def check_matches(
             f"the ids are, for example, {' and '.join(map(shown, examples))}",
             f"{impressions.setting('topic')} or {clicks.setting('topic')}, if it is another topic; else the producer",
         )
+
+
+def _spans(impressions: Side, clock: Clock) -> list[tuple[int, int]]:
+    """From the first time to the last one of each block of a sample, in any of its partitions."""
+    found = []
+    for block in impressions.blocks:
+        times = [time for events in block.values() for event in events if (time := clock.of(event)) is not None]
+        if times:
+            found.append((min(times), max(times)))
+    return found
 
 
 def _expected(impressions: Side, clicks: Iterable[Event], clocks: tuple[Clock, Clock], window_ms: int) -> list[Event]:

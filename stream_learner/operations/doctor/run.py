@@ -201,7 +201,7 @@ def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -
     (impressions, clicks), specs, most_bad = sides, config.event_specs(), config.join.max_bad_share
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
     clocks, (times, best) = (timed[0][0], timed[1][0]), fits or _Fits.of(sides)
-    ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad)
+    ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad, clocks)
     not_ids = [time.path for found in times for time in found]
     listed = None if best else best_pair(impressions, clicks, not_ids, in_lists=True)
     if listed is not None:

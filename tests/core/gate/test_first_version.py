@@ -189,6 +189,30 @@ def test_too_little_is_waited_for_unless_there_is_no_more(examples: int, positiv
     assert first.missing(summary(examples, positives), 3, ends=True) is None
 
 
+def test_windows_that_wait_are_named_with_what_is_too_little() -> None:
+    """Clicks stop before there is enough: ticks go on, stream time does not. It is said after a window, until windows
+    close again; not while no window has closed at all, and not where nothing waits."""
+    first = judged(Site(fits=1.0), WINDOW + 50)
+
+    def said() -> str:
+        found = first.missing(summary(100, 20), 3, ends=False)
+        assert found is not None and found.bound == "examples" and not found.is_wrong
+        return found.message
+
+    begun, last = said(), WINDOW + 49
+    assert begun == "it has learned 100 of 1,000 examples"
+    none = ImpressionCounts(), ClickCounts()
+    for tick in range(last + 1, last + 1 + WINDOW + SKEW):
+        first.count(mark(tick, *none, stream_tick=last))
+        assert said() == begun
+    first.count(mark(last + WINDOW + SKEW + 1, *none, stream_tick=last))
+    assert said().startswith(f"{begun}; windows that end after 1970-01-01T00:01:50Z are not closed yet: clicks")
+    first.count(mark(last + WINDOW + SKEW + 2, *none))
+    assert said() == begun
+    first.count(mark(1_000, *none, partition=1, stream_tick=-1))
+    assert said() == begun
+
+
 def test_clicks_must_have_had_time_to_match() -> None:
     """Examples and positives enough, and no click whose window is over: what they say of the topics is not known."""
     first = judged(Site(fits=1.0), WINDOW + 2)

@@ -742,6 +742,19 @@ def test_clicks_of_another_site() -> None:
     assert [one.seen[:64] for one in told] == ["no field of the clicks shares its values with an id of the impre"]
 
 
+def test_clicks_of_other_times_are_not_called_those_of_another_site() -> None:
+    """Clicks that come an hour late, and a sample that does not reach back so far: the ids tell nothing."""
+    hour_ms = 3_600_000
+
+    def an_hour_ago(one: Happened) -> dict[str, Any]:
+        return {"ref": f"x{one.id}", "at": (one.time_ms - hour_ms) / 1000}
+
+    (told,) = (one for one in report_of(Site().with_clicks(write=an_hour_ago)).findings if one.name == "clicks_id")
+    assert "another site" not in told.seen and "larger --records" in told.seen
+    (began, ended), (shown, last) = re.findall(r"of (\S+ \S+) to (\S+ [^,;]+)[,;]", told.seen)
+    assert began[:10] == ended[:10] == shown[:10] == last[:10] and ended < shown
+
+
 def test_what_is_printed_of_an_empty_topic_and_of_one_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     """No times of no record, and no next step over what stands in the way."""
     empty = report_of(Site(), lambda one: replace(one, blocks=({0: []},), held=0))
