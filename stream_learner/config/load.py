@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -30,6 +31,8 @@ from stream_learner.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "STREAM_LEARNER__"
 _SHOWN_INPUT_CHARS = 60
+_PLACEHOLDER = "missing"
+"""The value of a setting that must be given and is not, while the rest is looked at."""
 
 
 class _Draft:
@@ -147,8 +150,7 @@ def _validate(draft: _Draft, check_kafka: Callable[[KafkaOptions], Iterable[str]
     try:
         config = Config.model_validate(draft.tree)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            draft.problems.extend(_lines(draft, detail))
+        _find_all(draft, error)
     if check_kafka is not None:
         # A section that cannot be read is among the findings already.
         with suppress(ValidationError):
@@ -157,6 +159,47 @@ def _validate(draft: _Draft, check_kafka: Callable[[KafkaOptions], Iterable[str]
     if draft.problems:
         raise _config_error(draft.problems)
     return config
+
+
+def _find_all(draft: _Draft, error: ValidationError) -> None:
+    """Note what is refused, and what the rest breaks without it: rules are asked only of settings that are each valid.
+    What a rule says of a setting that was refused is left out.
+    """
+    tree, refused = deepcopy(draft.tree), set[str]()
+    while True:
+        found = error.errors(include_url=False)
+        lines = [line for detail in found for line in _lines(draft, detail)]
+        draft.problems += [line for line in lines if not any(_is_about(line, name) for name in refused)]
+        refused |= {".".join(written_path(detail["loc"])) for detail in found if detail["loc"]}
+        mended = [_mend(tree, written_path(detail["loc"]), detail["type"]) for detail in found]
+        if not any(mended):
+            return
+        try:
+            Config.model_validate(tree)
+        except ValidationError as next_one:
+            error = next_one
+        else:
+            return
+
+
+def _is_about(line: str, name: str) -> bool:
+    """Whether a finding is of a setting or of a section that it is in, or names it."""
+    return f"{name}.".startswith(f"{line.partition(':')[0]}.") or ("." in name and name in line)
+
+
+def _mend(tree: dict[str, Any], path: Path, kind: str) -> bool:
+    """Take out what is refused at a path, or put in what is missing; returns whether that was possible."""
+    place: Any = tree
+    for part in path[:-1]:
+        place = place.get(part) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or not path or (kind == "missing") == (path[-1] in place):
+        return False
+    if kind == "missing":
+        place[path[-1]] = _PLACEHOLDER if section_at(Config, path) is None else {}
+    elif place.pop(path[-1]) == _PLACEHOLDER:
+        place[path[-1]] = _PLACEHOLDER
+        return False
+    return True
 
 
 def _lines(draft: _Draft, detail: Any) -> list[str]:

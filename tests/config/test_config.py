@@ -175,6 +175,21 @@ def test_every_finding_is_named_with_its_place(tmp_path: Path) -> None:
         assert any(line.startswith(start) and place in line for line in found), (start, found)
 
 
+def test_rules_are_asked_of_the_other_settings_where_some_are_refused() -> None:
+    """Nobody has to correct one setting to learn of the next; what a rule says of a refused one is left out."""
+    unfit = ("join.tick=5m", "join.window=2m", "join.lateness=1m")
+    of_rules = problems(*unfit)
+    assert [line.split(":")[0] for line in of_rules] == ["join.tick", "join.lateness"]
+    refused = problems(*unfit, "join.nosuch=1", "snapshots.shards=many")
+    assert {line.split(":")[0] for line in refused} == {"join.tick", "join.lateness", "join.nosuch", "snapshots.shards"}
+    with_window = problems(*unfit, "join.window=2")
+    assert {line.split(":")[0] for line in with_window} == {"join.window", "join.lateness"}
+    with pytest.raises(ConfigError) as nameless:
+        load_config(None, overrides=["kafka.bootstrap.servers=x:1", "input.impressions.topic=i", *unfit])
+    found = {line.split(":")[0] for line in nameless.value.problems}
+    assert found == {"model", "input.clicks", "join.tick", "join.lateness"}
+
+
 def test_a_setting_in_the_wrong_section_is_found() -> None:
     """Someone who writes `window` at the top is told where it belongs."""
     assert "did you mean join.window?" in problems("window=10m")[0]
