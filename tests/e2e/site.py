@@ -51,6 +51,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 IN_ORDER = {"max.in.flight.requests.per.connection": 1}
 """Else a broker that has just been started may put the first records behind later ones."""
 LARGE = {"linger.ms": 5, "message.max.bytes": 12 << 20}
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1", "max.message.bytes": str(12 << 20)}
 
 
@@ -76,6 +77,7 @@ class Site:
         *,
         inputs_of: Site | None = None,
         snapshot_configs: Mapping[str, str] = COMPACTED,
+        log_configs: Mapping[str, str] = APPEND_TIME,
         **changes: Tree,
     ) -> None:
         self.model = f"m{uuid.uuid4().hex[:10]}"
@@ -87,7 +89,7 @@ class Site:
         inputs = inputs_of.model if inputs_of else self.model
         self.tree = tree_of(inputs, bootstrap, scenario.settings, folder / "state", changes) | {"model": self.model}
         self.config = self.changed()
-        self._snapshot_configs = snapshot_configs
+        self._snapshot_configs, self._log_configs = snapshot_configs, log_configs
         self._readers: dict[int, LogReader] = {}
         self.topics = self._make_topics(with_inputs=inputs_of is None)
 
@@ -102,7 +104,7 @@ class Site:
         c = self.config
         inputs = (self.impressions, self.clicks) if with_inputs else ()
         plans = [TopicPlan(name, self.partitions, configs=ANY_TIME) for name in inputs]
-        plans.append(TopicPlan(c.examples_topic, self.partitions))
+        plans.append(TopicPlan(c.examples_topic, self.partitions, configs=self._log_configs))
         plans.append(TopicPlan(c.dead_letters_topic, self.partitions, configs={"max.message.bytes": str(9 << 20)}))
         plans.append(TopicPlan(c.snapshots_topic, c.snapshots.shards, configs=self._snapshot_configs))
         if c.learner.copies:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from stream_learner.adapters.kafka.clients import log, new_client
 from stream_learner.adapters.kafka.faults import Operation, Reports, fault
@@ -31,9 +31,9 @@ HeaderList = list[tuple[str, str | bytes | None]]
 class Delivery:
     """The result of appending one record. `offset` is -1 if `error` is set.
 
-    time_ms: the time of the record, which the broker has set where the topic has
-    `message.timestamp.type=LogAppendTime`; -1 with an error, and of the mock broker. maybe_written: after this error
-    the record may be in the log or not.
+    time_ms: when the broker appended the record; -1 where it does not tell: with an error, of the mock broker, and
+    where the topic lacks `message.timestamp.type=LogAppendTime`. maybe_written: after this error the record may be in
+    the log or not.
     """
 
     tag: Any
@@ -195,8 +195,9 @@ class Appender:
             self._waiting_bytes -= size_bytes
             topic, partition = message.topic() or "", message.partition() or 0
             if error is None:
-                time_ms = message.timestamp()[1]
-                told_ms = -1 if time_ms == APPENDED_MS else time_ms
+                kind, time_ms = message.timestamp()
+                is_told = kind == TIMESTAMP_LOG_APPEND_TIME and time_ms != APPENDED_MS
+                told_ms = time_ms if is_told else -1
                 self._done.append(Delivery(tag, topic, partition, message.offset() or 0, time_ms=told_ms))
                 return
             maybe = error.code() not in {KafkaError._PURGE_QUEUE, KafkaError.MSG_SIZE_TOO_LARGE}

@@ -82,6 +82,13 @@ def _is_foreign(attempt: Attempt, offset: int) -> bool:
         raise _AttemptDropped(f"the log has lost records: {error}") from error
 
 
+NO_APPEND_TIME = (
+    "the brokers do not tell when they appended a record: message.timestamp.type of the topic is not LogAppendTime "
+    "(`stream-learner topics ensure --apply` sets it). Until they do, ticks go by the clock of this machine as it was "
+    "when the joiner started"
+)
+
+
 class PartitionJoiner:
     """Joins one partition. `turn` does a bounded piece of work, so that one thread can serve many partitions."""
 
@@ -447,11 +454,18 @@ class PartitionJoiner:
             if delivery.tag.letter_bytes is not None:
                 state.letters.acknowledged(delivery.tag.letter_bytes)
             else:
-                if delivery.time_ms >= 0:
-                    self._plan.inputs.brokers.note(delivery.time_ms, self._plan.inputs.clock_ms())
+                self._note_time(delivery)
                 if _is_foreign(attempt, delivery.offset):
                     yield from self._decide(attempt)
                 writer.note_durable()
+
+    def _note_time(self, delivery: Delivery) -> None:
+        brokers, m = self._plan.inputs.brokers, self._plan.inputs.clock_ms()
+        if delivery.time_ms >= 0:
+            brokers.note(delivery.time_ms, m)
+        elif brokers.base is None:
+            brokers.assume(wall_clock_ms(), m)
+            self._plan.log.warning("no_append_time", topic=delivery.topic, note=NO_APPEND_TIME)
 
     def _decide(self, attempt: Attempt) -> Generator[bool, None, None]:
         """Step 5: read on by rule R; still one's own mark: go on; another's: back to step 1."""

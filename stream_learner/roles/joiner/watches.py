@@ -240,7 +240,7 @@ def likely_causes(matched_share: float, partitions: int) -> str:
         )
     if matched_share < HARDLY_ANY:
         return (
-            "hardly any click finds an impression with its id: other ids in the two topics, topics not keyed by id, "
+            "hardly any click finds an impression with its id: other ids in the two topics, topics that share no key, "
             "times in another unit than input.time_unit, or impressions that are gone or came before the model began"
         )
     return (
