@@ -10,7 +10,7 @@ from proofs.simulation.stream_process import StreamProcess
 from stream_learner.core.join.impressions import ImpressionBuffer
 from stream_learner.roles.joiner import stream_clock
 from stream_learner.roles.joiner.click_silence import Backlog, SilenceWatch
-from stream_learner.roles.joiner.stream_clock import Arrivals, Remembered, StreamClock, TopicArrivals
+from stream_learner.roles.joiner.stream_clock import Arrivals, Guesses, Remembered, StreamClock, TopicArrivals
 from stream_learner.roles.joiner.ticks import Ticks
 
 
@@ -145,6 +145,14 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
         "a replay beside live events, clicks away for 3 min",
         lambda: [(StreamClock, "_without_old", lambda self, times_ms, closed_ms: times_ms)],
     ),
+    "clicks on old events are arrivals": (
+        "a replay beside live events, clicks away for 3 min",
+        lambda: [(StreamClock, "_without_those_of_old", lambda self, times_ms, m, closed_ms: times_ms)],
+    ),
+    "nothing that was guessed is counted": (
+        "lag grows to 10 min in 15",
+        lambda: [(Guesses, "look", lambda self, m, base, closed_ms: None)],
+    ),
     "wall clock: in place of the monotonic one": (
         "wall clock 24 h ahead for 2 s",
         lambda: [(StreamProcess, "monotonic_ms", lambda self: self.wall_ms() - self._booted)],
@@ -214,7 +222,9 @@ NOTICED_BY: dict[str, tuple[str, Any]] = {
 
 
 def noticed(name: str, world: str = "") -> list[str]:
-    """The bounds that a short world passes under a mutation; by default those of the world that is named with it."""
+    """The bounds that a short world passes under a mutation, or else what is said wrongly; by default of the world that
+    is named with it.
+    """
     of, patches = NOTICED_BY[name]
     with patched(patches()):
-        return SHORT[world or of].broken()
+        return SHORT[world or of].broken() or SHORT[world or of].broken(lines=True)

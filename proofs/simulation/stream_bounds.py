@@ -355,9 +355,8 @@ whole ticks, and clicks that stop were not waited for.
 """
 
 
-def broken_in_whole(name: str) -> list[str]:
+def broken_in_whole(name: str, window_ms: int = MINUTE) -> list[str]:
     """Run a whole world; returns the bounds that it has passed."""
-    world = worlds()[name]
-    found = run_world(world, PATIENT)
+    world, settings = worlds()[name], replace(PATIENT, window_ms=window_ms)
     bounds = WHOLE.get(name, Bounds())
-    return broken(found, bounds, is_live=world.is_live, idle_after_ms=PATIENT.idle_after_ms)
+    return broken(run_world(world, settings), bounds, is_live=world.is_live, idle_after_ms=settings.idle_after_ms)

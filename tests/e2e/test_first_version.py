@@ -82,7 +82,7 @@ def test_what_doctor_stops_is_not_published(make_site: MakeSite) -> None:
     with running(joiner, learner):
         wait_until(lambda: site.closed() and site.folded(learner), "all is folded")
         wait_until(lambda: "`landed` tells the impressions with a click" in learner.why_not_ready, "the look is over")
-        assert gate.status(site.config)["publication_bound"] == "topics"
+        wait_until(lambda: gate.status(site.config)["publication_bound"] == "topics", "told in the control topic")
         assert "features.exclude: [landed]" in learner.why_not_ready
         assert version_of(site) is None
         gate.accept_publication(site.config, "it is known before", "ann@host")

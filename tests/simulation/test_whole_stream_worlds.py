@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from proofs.simulation.stream_bounds import SHORT, WHOLE, broken_in_whole
-from proofs.simulation.stream_worlds import worlds
+from proofs.simulation.stream_worlds import MAIN, MINUTE, worlds
 from tests.suite.share import cases
 
 TELLING = {
@@ -27,6 +27,13 @@ TELLING = {
 def test_a_whole_world_loses_nothing_in_silence(name: str) -> None:
     """The bounds are those of the model that the rule was made with."""
     assert broken_in_whole(name) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", MAIN)
+def test_a_window_of_half_an_hour_loses_no_more(name: str) -> None:
+    """The default window: the main worlds keep the same bounds."""
+    assert broken_in_whole(name, 30 * MINUTE) == []
 
 
 def test_bounds_are_of_worlds_that_there_are() -> None:
