@@ -79,7 +79,8 @@ class ModelPublicationGate:
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """policy: `snapshots.gate`. control: what the control topic says now. first: what a first version must show.
-        look: what a look at the input topics found that does not fit, None for nothing; asked before the first version.
+        look: what a look at the input topics found that does not fit, None for nothing; asked before
+        the first version, and when a model has lost what it had shown.
         """
         self._policy, self._model, self._control = policy, model, control
         self._metrics, self._log, self._clock_s = metrics, log, clock_s
@@ -138,11 +139,11 @@ class ModelPublicationGate:
             summary = learner.progress.summary()
             self._first.note(summary["examples"], Sums.of(summary))
             found = self._first.missing(summary, learner.table.count, ends=ends)
-            if self._look is not None and self._first.asks:
-                seen = self._look(earned=found is None)  # it names the cause of what a figure shows
-                found = seen if found is None or (seen is not None and seen.is_wrong) else found
         else:
             found = self._first.lost()
+        if self._look is not None and self._first.asks and (version < 0 or found is not None):
+            seen = self._look(earned=found is None)  # it names the cause of what a figure shows
+            found = seen if found is None or (seen is not None and seen.is_wrong) else found
         if found is not None or self._lacks:
             self._say(tick, found)
         self._lacks = found is not None

@@ -317,7 +317,7 @@ def test_a_first_version_waits_for_examples_and_holds_where_clicks_do_not_match(
 
 
 def test_what_a_look_at_the_topics_finds_holds_a_first_version(judge: Judge) -> None:
-    """What is lacking is told until something is wrong; a published model is not looked at."""
+    """What is lacking is told until something is wrong; a published model that fits is not looked at."""
     found: list[Unearned | None] = [None]
     asked: list[bool] = []
 
@@ -357,6 +357,22 @@ def test_a_look_names_the_cause_where_a_figure_says_that_something_is_wrong(judg
     found[0] = None
     assert not gate.lets(2, learned(400), -1, ends=False)
     assert "clicks found their impression" in gate.trouble
+
+
+def test_a_look_names_the_cause_where_a_published_model_stops_fitting(judge: Judge) -> None:
+    """As where a producer goes over to another unit of times: clicks stop to match, and the look says why."""
+    cause = Unearned("topics", 1, 0, "times of seconds", is_wrong=True)
+    gate = gate_of("hold", needed=NEEDED, look=lambda *, earned: None if earned else cause)
+    for mark in marks(600, positives=4, clicks=4):
+        gate.count(mark)
+    assert gate.lets(1, learned(400), -1, ends=False)
+    gate.published()
+    for mark in marks(2_000, positives=0, clicks=4, orphans=4):
+        gate.count(mark)
+    with capture_logs() as logged:
+        assert not gate.lets(2, learned(400), 1, ends=False)
+    assert gate.trouble.endswith("times of seconds")
+    assert [event["reason"] for event in logged] == ["times of seconds"]
 
 
 def test_what_a_first_version_lacks_is_told_as_it_is_now(judge: Judge) -> None:
