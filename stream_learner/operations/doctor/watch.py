@@ -1,5 +1,5 @@
-"""`doctor` beside a learner that has published nothing, or whose clicks match no more: what stands in the way there holds
-the model here.
+"""`doctor` beside a learner that has published nothing, or whose clicks match no more: what stands in the way there
+holds the model here.
 
 A thread looks at a small sample, at once and again while the learner asks, each time after twice as long. A look that
 fails, as without the rights of a joiner, holds nothing. Nor do rights that it finds missing: the joiner may be another
