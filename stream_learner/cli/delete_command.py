@@ -42,8 +42,9 @@ def delete(
     stream-learner delete -c model.yaml
 
     Where nothing but a setting is to change, it is often not needed: as long as the training log holds no example,
-    joiner and learner begin again with other settings by themselves. Later `begin-anew` keeps what was learned where a
-    setting of the join or of the features changes, and `backfill --as NAME` learns a model under another name.
+    joiner and learner begin again with other settings by themselves (not with a longer join.tick, with other
+    snapshots.shards, or with join.close_idle off). Later `begin-anew` keeps what was learned where a setting of the
+    join or of the features changes, and `backfill --as NAME` learns a model under another name.
 
     The exit code is 31 where something uses the model: a role that runs, an alias, another model.
     """
