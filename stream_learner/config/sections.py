@@ -230,8 +230,8 @@ class Join(Section):
         10 * MINUTE_MS,
         alias="lateness",
         description=(
-            "How far an event's time may lie behind those before it: a later impression is counted as late and not "
-            "learned. At least `max_skew`."
+            "For how long after its window has closed an impression is still learned: clicks are remembered so long. A "
+            "later one is counted as late. At least `max_skew`."
         ),
     )
     agree: Annotated[int, counting(1, 256)] = Field(
