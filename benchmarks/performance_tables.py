@@ -254,12 +254,12 @@ def instructions(figures: Figures) -> str:
     steps = {what: figures.counts("instructions", f"{step}: {{}}") for step, what in STEPS.items()}
     roles = {what: figures.counts("peers", f"{{}}, {name}") for name, what in ROLES.items()}
     rows = [
-        [what, f"{number:,.0f}", f"{cycles:,.0f}", f"{number / cycles:.1f}", f"{cache:,.1f}", f"{branch:,.1f}"]
+        [what, f"{number:,.0f}", f"{cycles:,.0f}", f"{number / cycles:.1f}", f"{cache:,.1f}"]
         for what, counts in (steps | roles).items()
         if counts
-        for number, cycles, cache, branch in [counts]
+        for number, cycles, cache, _ in [counts]
     ]
-    head = ["for an impression", "instructions", "cycles", "instructions a cycle", "cache misses", "branch misses"]
+    head = ["for an impression", "instructions", "cycles", "instructions a cycle", "cache misses"]
     return table(head, rows)
 
 
