@@ -1,7 +1,7 @@
 """What the machine itself takes for a dependent read, a prefetched update, a stream of bytes, and a cycle.
 
-These are the prices that `docs/performance.md` multiplies. 64 MiB are larger than the nearest caches and smaller than
-most tables; nothing of the project but its way of compiling takes part.
+These are the prices that `docs/performance-growth.md` multiplies. 64 MiB are larger than the nearest caches and smaller
+than most tables; nothing of the project but its way of compiling takes part.
 """
 
 from __future__ import annotations

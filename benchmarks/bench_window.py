@@ -1,4 +1,4 @@
-"""Memory that clicks take while they may still count, beside the arithmetic of `docs/performance.md`.
+"""Memory that clicks take while they may still count, beside the arithmetic of `docs/performance-growth.md`.
 
 A partition's clicks of a billion impressions a day, 2 % of them clicked, for windows of a minute, half an hour and six
 hours (not with `--quick`). Clicks come and go through the join until the tables have reached their size; then the

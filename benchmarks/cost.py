@@ -1,4 +1,4 @@
-"""The arithmetic of `docs/performance.md`: what an impression must cost, and what sizes and a billion a day cost.
+"""The arithmetic of the pages of performance: what an impression must cost, and what sizes and a billion a day cost.
 
 In: figures of benchmarks. Out: numbers. Nothing here measures, reads a file or makes text. Times are ns an impression
 unless a name says otherwise.

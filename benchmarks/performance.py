@@ -1,8 +1,8 @@
-"""Writes the tables of `docs/performance.md` and README's figures: `python -m benchmarks.performance [FILE …]`.
+"""Writes the tables of the two pages of performance and README's figures: `python -m benchmarks.performance [FILE …]`.
 
 In: files that `python -m benchmarks --json NAME …` has printed; without one, the figures kept last. Out: the file
 `performance.json` beside this one, which keeps the latest figures of each benchmark with their machine and day, and the
-tables of the page and README, each between its marks. The text around the tables is written by hand.
+tables of the pages and README, each between its marks. The text around the tables is written by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.performance_tables import NEEDED, TABLES, Figures, Kept
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "performance.json"
-PAGE = HERE.parent / "docs" / "performance.md"
+PAGES = tuple(HERE.parent / "docs" / name for name in ("performance.md", "performance-growth.md"))
 README = HERE.parent / "README.md"
 TABLE = re.compile(r"<!-- table: ([a-z-]+) -->\n.*?<!-- /table -->\n", re.S)
 
@@ -60,19 +60,20 @@ def page_with(kept: Kept, page: str) -> str:
 
 
 def main() -> None:
-    """Take in what was printed, keep it, and write page and README. Ends with 1 if something could not be taken."""
+    """Take in what was printed, keep it, and write pages and README. Ends with 1 if something could not be taken."""
     printed, wrong = _printed(sys.argv[1:])
     kept = taken_in(read(), printed, datetime.now(timezone.utc).date().isoformat())
     wrong += [f"{name}: {why}" for one in printed for name, why in one["failed"].items()]
     if missing := [name for name in NEEDED if name not in kept]:
         sys.exit(f"no figures of {', '.join(missing)}: run `python -m benchmarks --json {' '.join(missing)} > FILE`")
     try:
-        page = page_with(kept, PAGE.read_text(encoding="utf-8"))
+        pages = {page: page_with(kept, page.read_text(encoding="utf-8")) for page in PAGES}
         readme = readme_with(Figures(kept), README.read_text(encoding="utf-8"))
     except KeyError as error:
         sys.exit(f"no figure {error}: does a benchmark call it otherwise now, or was it a quick run?")
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page, encoding="utf-8")
+    for page, text in pages.items():
+        page.write_text(text, encoding="utf-8")
     README.write_text(readme, encoding="utf-8")
     if wrong:
         sys.exit("the figures kept before stay where these are missing:\n" + "\n".join(wrong))

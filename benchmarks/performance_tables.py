@@ -1,4 +1,4 @@
-"""The tables of `docs/performance.md`, as Markdown.
+"""The tables of `docs/performance.md` and `docs/performance-growth.md`, as Markdown.
 
 In: the figures of benchmarks that `performance` keeps. Out: text. What is added, multiplied or divided here is written
 into the table beside its result, so that a reader can do it again.
@@ -44,7 +44,7 @@ NEEDED = (
 """The benchmarks whose figures the page and README need."""
 WINDOWS = {"1 s": 1, "1 min": 60, "30 min": 1800, "6 h": 21_600, "1 d": 86_400, "7 d": 604_800}
 PARTITIONS = (1, 4, 16, 64, 256)
-JOINERS = (1, 2, 4, 8, 16)
+JOINERS = (1, 2, 4)
 STEPS = {
     "decode": "decode and hash",
     "join": "dedupe, label, gather",
@@ -254,12 +254,12 @@ def instructions(figures: Figures) -> str:
     steps = {what: figures.counts("instructions", f"{step}: {{}}") for step, what in STEPS.items()}
     roles = {what: figures.counts("peers", f"{{}}, {name}") for name, what in ROLES.items()}
     rows = [
-        [what, f"{number:,.0f}", f"{cycles:,.0f}", f"{number / cycles:.1f}", f"{cache:,.1f}", f"{branch:,.1f}"]
+        [what, f"{number:,.0f}", f"{cycles:,.0f}", f"{number / cycles:.1f}", f"{cache:,.1f}"]
         for what, counts in (steps | roles).items()
         if counts
-        for number, cycles, cache, branch in [counts]
+        for number, cycles, cache, _ in [counts]
     ]
-    head = ["for an impression", "instructions", "cycles", "instructions a cycle", "cache misses", "branch misses"]
+    head = ["for an impression", "instructions", "cycles", "instructions a cycle", "cache misses"]
     return table(head, rows)
 
 
@@ -275,7 +275,7 @@ def spent(figures: Figures) -> str:
                 "dedupe, label, gather": figures.value("join", "join.small"),
                 "make records": figures.value("codec", "codec.encode_1000"),
             },
-            "sending records, Python around each batch, the clock",
+            "what is left: sending records, Python around each batch, the clock",
         ),
         (
             "learner",
@@ -284,19 +284,19 @@ def spent(figures: Figures) -> str:
                 "read records, rule R": figures.value("codec", "codec.rule_r_1000"),
                 "fold": figures.grown("fold")[1_000_000],
             },
-            "Kafka's client, Python around each record, checkpoints, the gate",
+            "what is left: Kafka's client, Python around each record, checkpoints, the gate",
         ),
         (
             "loop",
             figures.loop_ns,
             {"joiner": figures.join_ns, "learner": figures.learn_ns},
-            "smaller records, and turns in which one waits for the other",
+            "what is left: smaller records, and turns in which one waits for the other",
         ),
     ):
         for part in cost.spent(whole, parts, rest):
-            rows.append([role, part.what, part.how, f"{part.ns:.0f}", f"{part.ns / whole:.0%}"])
-        rows.append([role, "**sum**", "", f"{whole:.0f}", "100%"])
-    return table(["role", "part", "how it is known", "ns an impression", "share"], rows)
+            rows.append([role, part.what, f"{part.ns:.0f}", f"{part.ns / whole:.0%}"])
+        rows.append([role, "**sum**", f"{whole:.0f}", "100%"])
+    return table(["role", "part", "ns an impression", "share"], rows)
 
 
 def features(figures: Figures) -> str:
@@ -345,26 +345,32 @@ def partitions(figures: Figures) -> str:
 
 
 def partitions_seen(figures: Figures) -> str:
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for name, (value, _, note) in figures.rows("partitions").items():
         where, _, what = name.partition(": ")
+        role, _, count = where.partition(", ")
         cpu, counted = (re.search(rf"([\d,]+) {unit}", note) for unit in ("ns of CPU", "instructions"))
-        seen = found.setdefault(where, {})
+        seen = found.setdefault(count, {}).setdefault(role, {})
         seen |= {what: value} if what else {}
         seen |= {"cpu": _number(cpu[1])} if cpu else {}
         seen |= {"instructions": _number(counted[1])} if counted else {}
+    both = ("join", "learn")
     head = {
-        "cpu": "ns of CPU an impression",
-        "instructions": "instructions",
-        "once": "once, ms of CPU",
-        "threads": "threads",
-        "open files": "open files",
-        "connections": "connections",
-        "resident memory": "memory, MiB",
-        "brokers": "the brokers' ns of CPU",
+        "ns of CPU an impression": ("cpu", both),
+        "instructions": ("instructions", both),
+        "once, ms of CPU": ("once", both),
+        "open files": ("open files", both),
+        "memory, MiB": ("resident memory", both),
+        "the brokers' ns: send, join, learn": ("brokers", ("send", *both)),
     }
-    rows = [[where, *(_whole(seen.get(what)) for what in head)] for where, seen in found.items()]
-    return table(["role", *head.values()], rows)
+    rows = [
+        [
+            re.sub(r" partitions?", "", count),
+            *("; ".join(_whole(roles[role].get(what)) for role in of) for what, of in head.values()),
+        ]
+        for count, roles in found.items()
+    ]
+    return table(["partitions", *head], rows)
 
 
 def joiners(figures: Figures) -> str:

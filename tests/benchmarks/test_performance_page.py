@@ -1,4 +1,4 @@
-"""`docs/performance.md` and README are what the kept figures make, and what they multiply and add comes out."""
+"""The pages of performance and README are what the kept figures make, and what they multiply and add comes out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from benchmarks import performance
 from benchmarks.__main__ import names
 from benchmarks.bench_instructions import NOT_COUNTED
 from benchmarks.peers.programs import PROGRAMS
-from benchmarks.performance import PAGE, README, TABLE, page_with, read, taken_in
+from benchmarks.performance import PAGES, README, TABLE, page_with, read, taken_in
 from benchmarks.performance_readme import readme_with
 from benchmarks.performance_tables import NEEDED, TABLES, Figures, table
 from stream_learner.operations.doctor.sizing import Prices
 
-TEXT = PAGE.read_text(encoding="utf-8")
+TEXT = "".join(page.read_text(encoding="utf-8") for page in PAGES)
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 def rows_of(name: str) -> list[list[str]]:
-    """The cells of a table of the page, without its head."""
+    """The cells of a table of the pages, without its head."""
     found = re.search(rf"<!-- table: {name} -->\n(.*?)<!-- /table -->", TEXT, re.S)
     assert found, name
     lines = [line.strip()[1:-1].split("|") for line in found[1].splitlines() if line.startswith("|")]
@@ -44,7 +44,7 @@ def size(cell: str) -> float:
     return number(cell) * UNITS[cell.split()[-1]]
 
 
-def test_the_page_is_what_the_kept_figures_make() -> None:
+def test_the_pages_are_what_the_kept_figures_make() -> None:
     """Tables are never written by hand: `python -m benchmarks.performance` would change nothing."""
     assert page_with(read(), TEXT) == TEXT
 
@@ -74,12 +74,18 @@ def test_readme_says_on_what_it_was_measured() -> None:
     assert re.search(r"\(short runs: [a-z, ]*serve", text)
 
 
-def test_every_table_is_on_the_page_once() -> None:
+def test_every_table_is_on_a_page_once() -> None:
     """None is made for nothing, none is missing."""
     assert sorted(mark[1] for mark in TABLE.finditer(TEXT)) == sorted(TABLES)
 
 
-def test_every_command_of_the_page_exists() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_can_be_read_at_once(page: Path) -> None:
+    """At most 3,000 words, tables included."""
+    assert len(page.read_text(encoding="utf-8").split()) <= 3_000
+
+
+def test_every_command_of_the_pages_exists() -> None:
     """Each benchmark that is named is one, and so is each program of `peers`."""
     asked = re.findall(r'make bench ARGS=(?:"([^"]*)"|(\S+?)[`\s])', TEXT)
     words = [word for quoted, plain in asked for word in (quoted or plain).split()]
@@ -152,15 +158,15 @@ def test_several_joiners_stand_beside_one() -> None:
 def test_the_parts_of_a_role_are_its_whole(role: str) -> None:
     """Nanoseconds and shares add up."""
     *parts, whole = [row for row in rows_of("spent") if row[0] == role]
-    assert number(whole[3]) == pytest.approx(sum(number(row[3]) for row in parts), abs=len(parts))
-    assert sum(number(row[4]) for row in parts) == pytest.approx(100, abs=len(parts))
+    assert number(whole[2]) == pytest.approx(sum(number(row[2]) for row in parts), abs=len(parts))
+    assert sum(number(row[3]) for row in parts) == pytest.approx(100, abs=len(parts))
 
 
 def test_a_figure_is_the_same_in_every_table() -> None:
     """The wholes of joiner, learner and loop are those of the peers, and what the limit is compared with."""
-    joiner, learner, loop = [number(row[3]) for row in rows_of("spent") if row[1] == "**sum**"]
+    joiner, learner, loop = [number(row[2]) for row in rows_of("spent") if row[1] == "**sum**"]
     assert loop == next(number(row[2]) for row in rows_of("limit") if row[0] == "**measured**")
-    assert [joiner, learner] == [number(row[3]) for row in rows_of("spent") if row[1] in ("joiner", "learner")]
+    assert [joiner, learner] == [number(row[2]) for row in rows_of("spent") if row[1] in ("joiner", "learner")]
     peers = {row[1]: number(row[2]) for row in rows_of("peers")}
     ours = [peers[f"stream-learner{name}"] for name in ("-join", "-learn", "")]
     assert ours == pytest.approx([joiner / 1000, learner / 1000, loop / 1000], abs=0.06)
@@ -267,7 +273,7 @@ def test_the_command_writes_page_and_figures(tmp_path: Path, monkeypatch: pytest
     ]
     machine = read()["machine"]["machine"]
     printed.write_text(json.dumps({"machine": machine, "quick": False, "rows": rows, "failed": {}}), encoding="utf-8")
-    monkeypatch.setattr(performance, "PAGE", page)
+    monkeypatch.setattr(performance, "PAGES", [page])
     monkeypatch.setattr(performance, "README", readme)
     monkeypatch.setattr(performance, "KEPT", kept)
     monkeypatch.setattr(sys, "argv", ["performance", str(printed)])
@@ -283,7 +289,7 @@ def test_the_command_writes_page_and_figures(tmp_path: Path, monkeypatch: pytest
 def test_figures_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them there is no page; the message says what to run."""
     monkeypatch.setattr(performance, "KEPT", tmp_path / "none.json")
-    monkeypatch.setattr(performance, "PAGE", tmp_path / "none.md")
+    monkeypatch.setattr(performance, "PAGES", [tmp_path / "none.md"])
     monkeypatch.setattr(sys, "argv", ["performance"])
     with pytest.raises(SystemExit, match=r"no figures of machine, .*run `python -m benchmarks --json machine"):
         performance.main()
@@ -306,7 +312,7 @@ def test_a_benchmark_that_is_not_whole_changes_nothing(tmp_path: Path, monkeypat
     broken.write_text("", encoding="utf-8")
     other = tmp_path / "other.json"
     other.write_text("[]", encoding="utf-8")
-    for name, path in (("PAGE", page), ("README", readme), ("KEPT", kept)):
+    for name, path in (("PAGES", [page]), ("README", readme), ("KEPT", kept)):
         monkeypatch.setattr(performance, name, path)
     monkeypatch.setattr(sys, "argv", ["performance", str(printed), str(broken), str(other)])
     with pytest.raises(
@@ -326,10 +332,9 @@ def test_a_figure_that_is_called_otherwise_is_named(tmp_path: Path, monkeypatch:
     (tmp_path / "kept.json").write_text(json.dumps(kept), encoding="utf-8")
     monkeypatch.setattr(performance, "KEPT", tmp_path / "kept.json")
     monkeypatch.setattr(sys, "argv", ["performance"])
-    before = PAGE.read_text(encoding="utf-8")
     with pytest.raises(SystemExit, match="no figure 'restart_10m'"):
         performance.main()
-    assert PAGE.read_text(encoding="utf-8") == before
+    assert "".join(page.read_text(encoding="utf-8") for page in PAGES) == TEXT
 
 
 def test_a_name_that_is_no_benchmark_is_refused() -> None:

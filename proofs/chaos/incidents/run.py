@@ -157,7 +157,7 @@ def _keep(incident: Incident, world: World, seed: int, result: Result) -> None:
 
 
 def row_of(result: Result) -> str:
-    """A row of the table of docs/evidence-faults.md."""
+    """A row of Markdown; docs/evidence-faults.md has those of one run, where no request failed."""
     seen = "; ".join(f"{name} {value}" for name, value in result["seen"].items() if name != "digest")
     told = "; ".join(result["problems"]) or "equal"
     decided = ", ".join(result["decisions"]) or "none"
