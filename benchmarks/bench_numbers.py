@@ -34,8 +34,7 @@ RULES = {
 }
 """The kind of the numbers. Where bits are named, each number is first made a text of its float64 without that many."""
 WIDTHS = (320, 360, 375, 384, 390, 393, 412, 414, 428, 768, 800, 1024, 1280, 1366, 1440, 1536, 1600, 1920, 2560)
-TOWNS = [(round(Random(i).uniform(-120, 140), 4), round(Random(-i).uniform(-35, 60), 4)) for i in range(12)]
-DAY = 86_400_000
+TOWNS = [(round(r.uniform(-120, 140), 4), round(r.uniform(-35, 60), 4)) for r in map(Random, range(12))]
 CONFIG: dict[str, Any] = {
     "model": "numbers",
     "kafka": {"bootstrap.servers": "none"},
@@ -76,7 +75,7 @@ def click_log(chance: Random) -> tuple[int | None, ...]:
 
 def by_every_other(counts: Sequence[int | None]) -> float:
     """Seven of them matter, by their logarithms."""
-    return sum(0.15 * (-1) ** i * (size(count) - 4) for i, count in enumerate(counts[::2]) if count is not None)
+    return sum(0.15 * (-1) ** i * (size(n) - 4) for i, n in enumerate(counts[::2]) if n is not None)
 
 
 GENERATED: dict[str, tuple[Callable[[Random], Any], Callable[[Any], float]]] = {
@@ -88,7 +87,10 @@ GENERATED: dict[str, tuple[Callable[[Random], Any], Callable[[Any], float]]] = {
     "the same prices, rate highest in the middle": (price, lambda x: 0.5 - 0.5 * (size(x) - 3) ** 2),
     "whole numbers of both signs, heavy tails": (lambda r: r.choice((-1, 1)) * count(r), lambda x: 0.12 * size(x)),
     "counts, 45 % missing": (lambda r: None if r.random() < 0.45 else count(r), lambda x: 0.25 * (size(x) - 7)),
-    "milliseconds since 1970, rate without them": (lambda r: 1_764_000_000_000 + r.randrange(30 * DAY), lambda x: 0.0),
+    "milliseconds since 1970, rate without them": (
+        lambda r: 1_764_000_000_000 + r.randrange(2_592_000_000),
+        lambda x: 0.0,
+    ),
     "0 to 10, each with a rate of its own": (lambda r: r.randint(0, 10), own),
     "1 to 10, rate falls evenly": (lambda r: r.randint(1, 10), lambda x: 0.2 * (5.5 - x)),
     "hours, rate as a wave": (lambda r: r.randrange(24), lambda x: 0.8 * math.sin(x * math.pi / 12)),
