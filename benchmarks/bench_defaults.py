@@ -77,24 +77,19 @@ def reviews(of: str) -> list[str]:
     return shuffled([*lines(f"sentiment/{of}_train.svmlight.gz"), *lines(f"sentiment/{of}_test.svmlight.gz")])
 
 
-def options(*names: str, value: str) -> list[str]:
-    """An option for each of the values."""
-    return [word for name in names for word in (f"--{value}", name)]
-
-
-_TIMES = options("click_time", "attributed_time", value="drop")
+_CLICKS = ["--label", "is_attributed", "--drop", "click_time,attributed_time"]
 SETS: dict[str, tuple[str, Callable[[], list[str]], list[str]]] = {
     "a9a": ("libsvm", lambda: shuffled(lines("a9a/a9a.gz")), []),
+    "a9a, its test set": ("libsvm", lambda: shuffled(lines("a9a/a9a.t.gz")), []),
     "phishing": ("csv", phishing, ["--label", "is_phishing"]),
     "reviews of books": ("libsvm", lambda: reviews("books"), []),
+    "reviews of DVDs": ("libsvm", lambda: reviews("dvd"), []),
+    "reviews of electronics": ("libsvm", lambda: reviews("electronics"), []),
     "reviews of kitchen": ("libsvm", lambda: reviews("kitchen"), []),
     "SMS spam": ("vw", sms, []),
-    "TalkingData": ("csv", talkingdata, ["--label", "is_attributed", *_TIMES]),
-    "TalkingData, ids as categories": (
-        "csv",
-        talkingdata,
-        ["--label", "is_attributed", *_TIMES, *options(*TALKINGDATA, value="categorical")],
-    ),
+    "TalkingData": ("csv", talkingdata, _CLICKS),
+    "TalkingData, ids as categories": ("csv", talkingdata, [*_CLICKS, "--categorical", ",".join(TALKINGDATA)]),
+    "VW's test 1, 200 lines": ("vw", lambda: lines("vw/0001.dat.gz"), []),
     "RCV1, 1,000 lines": ("vw", lambda: lines("vw/rcv1_small.dat.gz"), []),
 }
 """Each set with its format, its lines, and the options of `evaluate`."""
@@ -105,7 +100,7 @@ def run(quick: bool) -> list[Row]:
     if not DATA.is_dir():
         raise Incomplete([], "needs the data sets of ../shared/data")
     rows: list[Row] = []
-    learners = options(DEFAULT, *BY_HAND, value="learn")
+    learners = [word for learner in (DEFAULT, *BY_HAND) for word in ("--learn", learner)]
     with tempfile.TemporaryDirectory() as directory:
         for name, (form, made, wanted) in list(SETS.items())[: 2 if quick else None]:
             file = Path(directory, "examples")
