@@ -312,8 +312,9 @@ def test_a_benchmark_that_is_not_whole_changes_nothing(tmp_path: Path, monkeypat
     broken.write_text("", encoding="utf-8")
     other = tmp_path / "other.json"
     other.write_text("[]", encoding="utf-8")
-    for name, path in (("PAGES", [page]), ("README", readme), ("KEPT", kept)):
-        monkeypatch.setattr(performance, name, path)
+    monkeypatch.setattr(performance, "PAGES", [page])
+    monkeypatch.setattr(performance, "README", readme)
+    monkeypatch.setattr(performance, "KEPT", kept)
     monkeypatch.setattr(sys, "argv", ["performance", str(printed), str(broken), str(other)])
     with pytest.raises(
         SystemExit,
