@@ -119,10 +119,14 @@ def _write(file: Path, text: str) -> None:
 
 
 def _print(report: Report, written: Path | None, *, fields: bool) -> None:
-    """The report for people: topics, crosses, sizing, fields where asked for, findings, configuration, verdict."""
+    """The report for people: versions, topics, ids, delays, crosses, sizing, fields where asked for, findings,
+    configuration, verdict."""
     from stream_learner.operations.doctor.crosses import crosses_in_words
+    from stream_learner.operations.doctor.delays import in_words
     from stream_learner.operations.doctor.times import span
 
+    of = report.versions
+    typer.echo(f"versions: stream-learner {of['stream_learner']}, librdkafka {of['librdkafka']}, key rule {of['key_rule']}")
     for topic in report.topics:
         forms = ", ".join(f"{count:,} {form}" for form, count in topic["forms"].items()) or "none"
         held = f"{count_of(topic['partitions'], 'partition')}, {count_of(topic['held'], 'record')}"
@@ -130,6 +134,14 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
         if topic["records"]:
             times = f"times {topic['times']}, {span(topic['lag_ms'])} before the records' timestamps"
             typer.echo(f"  {times}\n  {topic['keys']}")
+        if topic["newest_age_ms"] is not None:
+            typer.echo(f"  newest record {span(topic['newest_age_ms'])} before now")
+    if "swapped" not in report.in_the_way:
+        for pair in report.ids[:3]:
+            share = f"{pair['shared']:,} of {count_of(pair['of'], 'click')}"
+            typer.echo(f"the `{pair['clicks']}` of {share} is an impression's `{pair['impressions']}`")
+        if report.delays["clicks"]:
+            typer.echo(in_words(report.delays))
     if report.crosses:
         typer.echo(crosses_in_words(report.crosses))
     if report.sizing is not None:

@@ -22,15 +22,15 @@ from tests.waiting import patience, wait_until
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "start.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", PAGE, re.M | re.S)
-IMPRESSIONS, SPACING_MS = 6_000, 50
+IMPRESSIONS, SPACING_MS, LONGEST_MS = 6_000, 50, 11_200
 RATES = (0.02, 0.05, 0.1, 0.3)
 """Of four kinds of ads; on one site each is clicked twice as often."""
 
 
 def produce(bootstrap: str, impressions: str, clicks: str) -> None:
-    """Send five minutes of events, in the order of their times, up to now."""
+    """Send five minutes of events, in the order of their times, the last ones of moments ago."""
     draw = random.Random(1)
-    begin_ms = int(time.time() * 1000) - IMPRESSIONS * SPACING_MS
+    begin_ms = int(time.time() * 1000) - IMPRESSIONS * SPACING_MS - LONGEST_MS
     events: list[tuple[int, str, str, dict[str, object]]] = []
     for number in range(IMPRESSIONS):
         at_ms, key, ad = begin_ms + number * SPACING_MS, f"{draw.getrandbits(64):016x}", draw.randrange(8)
@@ -39,7 +39,7 @@ def produce(bootstrap: str, impressions: str, clicks: str) -> None:
         shown = {"imp": {"id": key, "slot": draw.randrange(3)}, "ts": iso(at_ms), "site": site, "ad": {"id": f"a{ad}"}}
         events.append((at_ms, impressions, key, {**shown, "device": device, "price": round(draw.uniform(0.2, 3), 2)}))
         if draw.random() < RATES[ad % 4] * (1 + (site == "sport")):
-            at_ms += 200 + int(min(draw.expovariate(1 / 3_000), 11_000))
+            at_ms += int(min(200 + draw.expovariate(1 / 3_000), LONGEST_MS))
             events.append(
                 (at_ms, clicks, key, {"event": f"e{number}", "ref": {"impression_id": key}, "at": at_ms / 1000})
             )

@@ -90,6 +90,7 @@ from stream_learner.adapters.kafka.appender import Appender, Delivery
 from stream_learner.adapters.kafka.ends import BEYOND_END, End, EndWatch, Moments, OffsetQueries, TopicAndPartition
 from stream_learner.adapters.kafka.group import Assigned, Committed, Event, Lost, Membership, Revoked, ToCommit
 from stream_learner.adapters.kafka.lease import Lease, holder_of
+from stream_learner.adapters.kafka.library import LIBRDKAFKA
 from stream_learner.adapters.kafka.mock_broker import EmbeddedBroker
 from stream_learner.adapters.kafka.publisher import Record, TransactionalPublisher
 from stream_learner.adapters.kafka.raw_batch import RawBatch
@@ -109,6 +110,7 @@ from stream_learner.adapters.kafka.wake import Wake
 __all__ = [
     "ADDED",
     "BEYOND_END",
+    "LIBRDKAFKA",
     "NO_TOPIC_ID",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",

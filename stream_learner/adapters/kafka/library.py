@@ -16,6 +16,8 @@ from confluent_kafka import cimpl, libversion
 
 from stream_learner.adapters.kafka.clients import log
 
+LIBRDKAFKA = libversion()[0]
+"""The version of the library."""
 TRIED = ("2.16",)
 """The versions of librdkafka whose functions and structures this was tried with; corrections of one change neither."""
 CONSUMER = 1
@@ -96,9 +98,8 @@ def library() -> Any:
     """
     if ctypes.sizeof(c_void_p) != 8:
         return None
-    version = libversion()[0]
-    if not version.startswith(tuple(f"{tried}." for tried in TRIED)):
-        log.warning("records are read with the ordinary client: librdkafka %s is not among %s", version, TRIED)
+    if not LIBRDKAFKA.startswith(tuple(f"{tried}." for tried in TRIED)):
+        log.warning("records are read with the ordinary client: librdkafka %s is not among %s", LIBRDKAFKA, TRIED)
         return None
     try:
         found = ctypes.CDLL(cimpl.__file__)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from stream_learner.config.values import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration_ms
 from stream_learner.core.join.spec import JoinSpec
-from stream_learner.operations.doctor.events import Side
+from stream_learner.operations.doctor.events import Event, Side
 from stream_learner.operations.doctor.findings import ENOUGH, LOST_STOPS, WORTH_A_WORD, Finding, percent, quantile
 from stream_learner.operations.doctor.ids import Pair
 from stream_learner.operations.doctor.times import Clock, span, zone_of
 from stream_learner.wording import count_of
 
 COVERED_WARNS = 0.95
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
 LEAST_GAP_MS = 10 * MINUTE_MS
 """Clocks that are closer are told by the delays that they make."""
 ROUND_MS = (
@@ -74,11 +75,19 @@ def check_clocks(
     yield Finding("stops" if outside > LOST_STOPS else "warns", "clocks_differ", seen, means, change)
 
 
-def in_words(delays: Sequence[float]) -> str:
-    """The quantiles of delays, which are some, in ascending order."""
-    named = ((0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"))
-    quantiles = ", ".join(f"{name} {span(quantile(delays, share))}" for share, name in named)
-    return f"delays of {count_of(len(delays), 'click')}: {quantiles}"
+def quantiles_of(delays: Sequence[float]) -> dict[str, float]:
+    """How many delays there are, and their quantiles where there are some. delays: as of `delays_ms`."""
+    return {f"p{100 * q:g}_ms": quantile(delays, q) for q in QUANTILES if delays} | {"clicks": len(delays)}
+
+
+def in_words(quantiles: Mapping[str, float]) -> str:
+    """quantiles: as of `quantiles_of`, of some delays.
+
+    >>> in_words({"p50_ms": 2000, "p90_ms": 7000, "p95_ms": 9000, "p99_ms": 11_000, "clicks": 938})
+    'delays of 938 clicks: median 2 s, 90 % 7 s, 95 % 9 s, 99 % 11 s'
+    """
+    named = ((f"{100 * q:g} %" if q > 0.5 else "median", quantiles[f"p{100 * q:g}_ms"]) for q in QUANTILES)
+    return f"delays of {count_of(int(quantiles['clicks']), 'click')}: {', '.join(f'{n} {span(ms)}' for n, ms in named)}"
 
 
 def check_some_clocks(
@@ -120,7 +129,7 @@ def check_delays(delays: Sequence[float], spec: JoinSpec) -> Iterable[Finding]:
         return
     early = sum(delay < -spec.skew_ms for delay in delays) / len(delays)
     late = sum(delay > spec.window_ms for delay in delays) / len(delays)
-    p95, p99, quantiles = quantile(delays, 0.95), quantile(delays, 0.99), in_words(delays)
+    p95, p99, quantiles = quantile(delays, 0.95), quantile(delays, 0.99), in_words(quantiles_of(delays))
     if early > WORTH_A_WORD:
         skew, needed = format_duration_ms(spec.skew_ms), _written(-quantile(delays, WORTH_A_WORD))
         seen = f"{percent(early)} of the clicks lie more than join.skew ({skew}) before their impression; {quantiles}"
@@ -151,7 +160,7 @@ def lateness_ms(times: Sequence[int], agree: int) -> list[int]:
 
 def check_disorder(impressions: Side, clock: Clock, spec: JoinSpec) -> Iterable[Finding]:
     """Impressions that lie further behind the events before them than `lateness`."""
-    behind = _behind_ms(impressions, clock, spec.agree)
+    behind = sorted(late for _, late in _behind(impressions, clock, spec.agree))
     late = sum(one > spec.lateness_ms for one in behind)
     if len(behind) >= ENOUGH and late > WORTH_A_WORD * len(behind):
         p99 = quantile(behind, 0.99)
@@ -163,14 +172,42 @@ def check_disorder(impressions: Side, clock: Clock, spec: JoinSpec) -> Iterable[
         yield Finding("warns", "disorder", seen, "a late impression is not learned", f"join.lateness: {_written(p99)}")
 
 
+def check_late_clicks(
+    pairs: Iterable[Pair], sides: tuple[Side, Side], clocks: tuple[Clock, Clock], spec: JoinSpec
+) -> Iterable[Finding]:
+    """Clicks in time for their impressions that lie so far behind the clicks before them that log time, by
+    `docs/join-rules.md`, has closed the window when they come: `lateness` is for impressions, and saves none of them.
+    """
+    both = zip(sides, clocks, strict=True)
+    behind = {id(event): late for side, clock in both for event, late in _behind(side, clock, spec.agree)}
+    passed: list[int] = []
+    closed: list[int] = []
+    for impression, click in pairs:
+        shown, clicked = clocks[0].of(impression), clocks[1].of(click)
+        if shown is not None and clicked is not None and -spec.skew_ms <= clicked - shown <= spec.window_ms:
+            log_time = clicked + behind[id(click)]
+            passed.append(log_time - shown - behind[id(impression)])
+            if passed[-1] - log_time % spec.tick_ms > spec.window_ms:
+                closed.append(behind[id(click)])
+    share = len(closed) / max(len(passed), 1)
+    if len(passed) >= ENOUGH and share > WORTH_A_WORD:
+        window, median = format_duration_ms(spec.window_ms), span(quantile(sorted(closed), 0.5))
+        seen = f"{percent(share)} of {count_of(len(passed), 'click')} lie so far behind the clicks before them, by "
+        seen += f"{median} in the median, that the windows of their impressions (join.window {window}) are closed then"
+        means = "a click counts while the window of its impression is open: these impressions are learned as negatives"
+        change = f"join.window: {_written(quantile(sorted(passed), 0.99))}, which keeps windows open so long; or the "
+        change += "producer that holds clicks back, or whose clock is ahead"
+        yield Finding("stops" if share > LOST_STOPS else "warns", "disorder", seen, means, change)
+
+
 def disorder_ms(side: Side, clock: Clock) -> float:
     """How far the events of a topic lie behind those before them, or ahead of their records; all but one in 100."""
-    found = _behind_ms(side, clock, 1), clock.ahead_ms(side.events)
+    found = sorted(late for _, late in _behind(side, clock, 1)), clock.ahead_ms(side.events)
     return max(quantile(of, 0.99) if of else 0.0 for of in found)
 
 
-def _behind_ms(side: Side, clock: Clock, agree: int) -> list[int]:
-    """`lateness_ms` of all events, in ascending order."""
-    partitions = [events for block in side.blocks for events in block.values()]
-    times = ([time for event in events if (time := clock.of(event)) is not None] for events in partitions)
-    return sorted(late for of_partition in times for late in lateness_ms(of_partition, agree))
+def _behind(side: Side, clock: Clock, agree: int) -> Iterator[tuple[Event, int]]:
+    """Each event that has a time, with its `lateness_ms`."""
+    for events in (events for block in side.blocks for events in block.values()):
+        timed = [(event, time) for event in events if (time := clock.of(event)) is not None]
+        yield from zip((event for event, _ in timed), lateness_ms([time for _, time in timed], agree), strict=True)

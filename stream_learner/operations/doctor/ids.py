@@ -52,15 +52,21 @@ def id_text(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
 
 
-def best_pair(
+def best_pair(found: Sequence[IdPaths], clicks: Side) -> IdPaths | None:
+    """The first of `pairs_of_paths`; None if it does not share `ENOUGH` values, or as many as there are clicks."""
+    return found[0] if found and found[0].shared >= min(ENOUGH, len(clicks.events)) else None
+
+
+def pairs_of_paths(
     impressions: Side, clicks: Side, not_ids: Iterable[str | None], *, in_lists: bool = False
-) -> IdPaths | None:
-    """The pair of fields that fits best: one that tells impressions apart, and that most clicks share.
+) -> list[IdPaths]:
+    """The pairs of fields that share values, the one that fits best first: one that tells impressions apart, and that
+    most clicks share.
 
     not_ids: paths of times. in_lists: whether lists of values count, which the joiner does not read as ids.
 
     Users tell impressions apart, too, where there are many: of fields that few clicks share,
-    only one without repeats may be an id. None if no pair shares `ENOUGH` values, or as many as there are clicks.
+    only one without repeats may be an id.
     """
     once = {event.text: event for event in impressions.events}.values()  # some are sent twice
     left_out = {*not_ids}
@@ -70,12 +76,16 @@ def best_pair(
         IdPaths(path, other, shared)
         for path, known in unique.items()
         for other, texts in of_clicks.items()
-        if (shared := sum(text in known for text in texts)) >= len(texts) / 2
-        or len(known) >= ONCE * len(of_impressions[path])
+        if (shared := sum(text in known for text in texts))
+        and (shared >= len(texts) / 2 or len(known) >= ONCE * len(of_impressions[path]))
     ]
     most = max((pair.shared for pair in found), default=0)
-    near = [pair for pair in found if pair.shared >= max(min(ENOUGH, len(clicks.events)), 0.95 * most, 1)]
-    return max(near, key=lambda pair: (len(unique[pair.impressions]), _same_name(pair), pair.shared), default=None)
+
+    def fit(pair: IdPaths) -> tuple[float, ...]:
+        is_near = pair.shared >= 0.95 * most
+        return (1, len(unique[pair.impressions]), _same_name(pair), pair.shared) if is_near else (0, pair.shared)
+
+    return sorted(found, key=fit, reverse=True)
 
 
 def _texts_by_path(events: Sequence[Event], not_ids: set[str | None], in_lists: bool) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from stream_learner.config import Config
 from stream_learner.config.kafka import is_secret
 from stream_learner.config.values import DAY_MS, MINUTE_MS, SECOND_MS, format_duration_ms
 from stream_learner.operations.doctor.crosses import Cross, crosses_in_words
-from stream_learner.operations.doctor.delays import ROUND_MS, in_words, rounded_up
+from stream_learner.operations.doctor.delays import ROUND_MS, in_words, quantiles_of, rounded_up
 from stream_learner.operations.doctor.events import can_be_named
 from stream_learner.operations.doctor.fields import Field
 from stream_learner.operations.doctor.findings import ENOUGH, quantile
@@ -56,7 +56,7 @@ class Proposal:
         p1, p99 = (quantile(delays, share) for share in (0.01, 0.99))
         window_ms = max(rounded_up(p99), SKEW_MS)
         self.settings["join.window"] = format_duration_ms(window_ms)
-        self.notes.append(f"window: {in_words(delays)}")
+        self.notes.append(f"window: {in_words(quantiles_of(delays))}")
         if -p1 > SKEW_MS:
             self.settings["join.skew"] = format_duration_ms(min(rounded_up(-p1), window_ms))
             self.notes.append(f"skew: clicks come up to {span(-p1)} before their impressions: see to the clocks")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from stream_learner.adapters.kafka import KafkaSettings
+from stream_learner.adapters.kafka import LIBRDKAFKA, KafkaSettings
 from stream_learner.config import Config
 from stream_learner.core.events.plan import Plan
 from stream_learner.core.events.reasons import Reason
@@ -19,16 +19,26 @@ from stream_learner.operations.doctor.delays import (
     check_clocks,
     check_delays,
     check_disorder,
+    check_late_clicks,
     check_some_clocks,
     clock_gap_ms,
     delays_ms,
     disorder_ms,
+    quantiles_of,
 )
 from stream_learner.operations.doctor.events import Event, Side, check_forms, check_usable, read_some, side_of
 from stream_learner.operations.doctor.fields import Field, check_fields, check_names, fields_of
 from stream_learner.operations.doctor.findings import SEVERITIES, Finding, quantile
 from stream_learner.operations.doctor.hours import hours_of
-from stream_learner.operations.doctor.ids import IdPaths, Pair, best_pair, check_ids, check_listed, check_matches
+from stream_learner.operations.doctor.ids import (
+    IdPaths,
+    Pair,
+    best_pair,
+    check_ids,
+    check_listed,
+    check_matches,
+    pairs_of_paths,
+)
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
 from stream_learner.operations.doctor.leaks import Leak, leaks
 from stream_learner.operations.doctor.outages import check_outages, check_partitions, outages_of
@@ -41,19 +51,22 @@ from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_time
 from stream_learner.operations.doctor.traffic import features_of, sizing_of
 from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
+from stream_learner.version import __version__
 
 Configured = Callable[[Sequence[str]], Config]
 """Makes a configuration with further settings, as `--set` takes them."""
 _OF_TIMES = {f"{side}_time_{what}" for side in ("impressions", "clicks") for what in ("ahead", "far", "unreadable")}
 """Where these are found the times of the topics tell nothing of each other."""
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
+MOST_PAIRS = 5
 
 
 @dataclass(frozen=True)
 class Report:
     """findings: those that stop first. topics, fields, delays: what was seen, as `--json` prints it. crosses: those
     worth a try. sizing: what a model takes at the rate of the sample, None where the sample does not tell.
-    configuration: the text of the first one, where one was made; else None.
+    configuration: the text of the first one, where one was made; else None. ids: the pairs of fields that share values,
+    the one that fits best first, and with how many of how many clicks. versions: of what has looked, and the model's
+    key rule.
     """
 
     findings: list[Finding]
@@ -63,6 +76,8 @@ class Report:
     crosses: list[Cross]
     sizing: dict[str, Any] | None = None
     configuration: str | None = None
+    ids: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, Any] = field(default_factory=dict)
 
     @property
     def in_the_way(self) -> list[str]:
@@ -110,8 +125,9 @@ class _Looked:
     """What the first steps have settled, by which the later ones judge.
 
     clocks, ids, keys: those that fit, configured or not. times: the fields that look like times. of_times, of_ids: what
-    is wrong with those configured. delays: as of `delays_ms`. judged: as of `with_clicks_read`. forms: of records.
-    leaks: fields that tell the label. swapped: whether each topic holds what the other should.
+    is wrong with those configured. id_pairs: as of `pairs_of_paths`. delays: as of `delays_ms`. judged: as of
+    `with_clicks_read`. forms: of records. leaks: fields that tell the label. swapped: whether each topic holds what the
+    other should.
     """
 
     config: Config
@@ -121,6 +137,7 @@ class _Looked:
     of_times: tuple[list[Finding], list[Finding]]
     times: tuple[list[Clock], list[Clock]]
     ids: IdPaths
+    id_pairs: list[IdPaths]
     of_ids: list[Finding]
     are_ids_known: bool
     pairs: list[Pair]
@@ -152,7 +169,7 @@ def examine(
 
 
 def _report(looked: _Looked, cluster: Cluster, *, advises: bool) -> Report:
-    config, (impressions, _) = looked.config, looked.sides
+    config, (impressions, clicks) = looked.config, looked.sides
     plan = config.event_specs()[0].impression_plan(config.feature_spec())
     fields, told = looked.fields, looked.leaks
     features = [one for one in fields if _is_feature(one, plan, looked)]
@@ -169,9 +186,10 @@ def _report(looked: _Looked, cluster: Cluster, *, advises: bool) -> Report:
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
         [_topic(*one) for one in zip(looked.sides, looked.clocks, looked.keys, strict=True)],
         [asdict(field) for field in fields],
-        {f"p{100 * q:g}_ms": quantile(looked.delays, q) for q in QUANTILES if looked.delays}
-        | {"clicks": len(looked.delays)},
+        quantiles_of(looked.delays),
         crosses=[],
+        ids=[{**asdict(pair), "of": len(clicks.events)} for pair in looked.id_pairs[:MOST_PAIRS]],
+        versions={"stream_learner": __version__, "librdkafka": LIBRDKAFKA, "key_rule": config.feature_spec().key_rule},
     )
     if not advises or looked.swapped is not None:
         return report
@@ -188,23 +206,27 @@ class _Fits(NamedTuple):
     """Times and ids as the fields show them, whatever is configured."""
 
     times: tuple[list[Clock], list[Clock]]
+    pairs: list[IdPaths]
     ids: IdPaths | None
 
     @classmethod
     def of(cls, sides: tuple[Side, Side]) -> _Fits:
         times = time_fields(sides[0]), time_fields(sides[1])
-        return cls(times, best_pair(*sides, [time.path for found in times for time in found]))
+        pairs = pairs_of_paths(*sides, [time.path for found in times for time in found])
+        return cls(times, pairs, best_pair(pairs, sides[1]))
 
 
 def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -> _Looked:
     """Forms, times and ids: each is told where it is wrong, and what fits is gone by."""
     (impressions, clicks), specs, most_bad = sides, config.event_specs(), config.join.max_bad_share
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
-    clocks, (times, best) = (timed[0][0], timed[1][0]), fits or _Fits.of(sides)
+    clocks, (times, id_pairs, best) = (timed[0][0], timed[1][0]), fits or _Fits.of(sides)
     ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad, clocks)
     not_ids = [time.path for found in times for time in found]
-    listed = None if best else best_pair(impressions, clicks, not_ids, in_lists=True)
+    in_lists = [] if best else pairs_of_paths(impressions, clicks, not_ids, in_lists=True)
+    listed = best_pair(in_lists, clicks)
     if listed is not None:
+        id_pairs = in_lists
         ids, of_ids, best = listed, [*check_listed(sides, listed)], listed
     pairs = ids.pairs(impressions.events, clicks.events)
     judged = with_clicks_read(impressions, pairs, clocks[0])
@@ -216,6 +238,7 @@ def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -
         (timed[0][1], timed[1][1]),
         times,
         ids,
+        id_pairs,
         of_ids,
         not of_ids or best is not None,
         pairs,
@@ -246,6 +269,7 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
         of_clocks = of_clocks or [*check_delays(looked.delays, spec)]
     yield from of_clocks
     yield from check_disorder(impressions, clocks[0], spec)
+    yield from check_late_clicks(pairs, looked.sides, clocks, spec)
     yield from check_unique(impressions, looked.ids)
     yield from check_share(looked.judged, pairs, clicks.sample.topic)
     if not (of_times | {finding.name for finding in of_clocks}) & {"clocks_differ", *_OF_TIMES}:
@@ -289,7 +313,10 @@ def _check_brokers(looked: _Looked, cluster: Cluster) -> Iterable[Finding]:
 
 
 def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
-    """What was seen of a topic. lag_ms: the median of record timestamp - time."""
+    """What was seen of a topic. lag_ms: the median of record timestamp - time. newest_age_ms: how long before the look
+    its newest record was written, None where that was not read."""
+    newest_ms = max((one.time_ms for of in side.sample.blocks[0].values() for one in of), default=-1)
+    read_at_ms = None if side.sample.cut_short or newest_ms < 0 else side.sample.read_at_ms
     times = sorted(time for event in side.events if (time := clock.of(event)) is not None)
     return {
         "topic": side.sample.topic,
@@ -299,6 +326,7 @@ def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
         "forms": dict(side.forms.most_common()),
         "times": f"{moment(times[0])} to {moment(times[-1])}" if times else "none",
         "lag_ms": -quantile(clock.ahead_ms(side.events) or [0], 0.5),
+        "newest_age_ms": None if read_at_ms is None else read_at_ms - newest_ms,
         "keys": str(keys),
     }
 

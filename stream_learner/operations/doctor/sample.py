@@ -59,6 +59,7 @@ class TopicSample:
     whether the newest block holds all records that there ever were. held: how many offsets the topic has. retention:
     None if it may not be asked for. firsts: the first records of each partition, where the sample is not whole.
     deleted: whether older ones are deleted. cut_short: whether a limit was reached before the newest records.
+    read_at_ms: the wall clock then, None where it was not asked.
     """
 
     topic: str
@@ -70,6 +71,7 @@ class TopicSample:
     firsts: Mapping[int, list[Record]] = field(default_factory=dict)
     deleted: bool = False
     cut_short: bool = False
+    read_at_ms: int | None = None
 
 
 def read_samples(
@@ -111,13 +113,14 @@ class _Reading:
         if older and all(end == newest[partition][0] for partition, (_, end) in older.items()):
             newest, older = {p: (older[p][0], end) for p, (_, end) in newest.items()}, {}
         blocks = [self._read(info.name, ranges) for ranges in (newest, older) if ranges]
+        read_at_ms = int(time.time() * 1000)
         whole = all(begin == 0 for begin, _ in newest.values()) and not self._cut_short
         held = sum(ends[place] - earliest[place] for place in places)
         begins = {place[1]: (earliest[place], min(earliest[place] + FIRSTS, ends[place])) for place in places}
         firsts, deleted = {} if whole else self._read(info.name, begins), any(earliest.values())
         retention = self._retention(info.name)
         shape = info.name, info.partitions, tuple(blocks), whole, held, retention
-        return TopicSample(*shape, firsts, deleted, self._cut_short)
+        return TopicSample(*shape, firsts, deleted, self._cut_short, read_at_ms)
 
     def _older(
         self, places: list[TopicAndPartition], newest: Mapping[int, Range], around_ms: int, each: int

@@ -8,7 +8,7 @@ from stream_learner.operations.doctor.clicks import with_clicks_read
 from stream_learner.operations.doctor.delays import delays_ms
 from stream_learner.operations.doctor.events import Side
 from stream_learner.operations.doctor.findings import ENOUGH, Finding, percent, quantile
-from stream_learner.operations.doctor.ids import Pair, best_pair
+from stream_learner.operations.doctor.ids import Pair, best_pair, pairs_of_paths
 from stream_learner.operations.doctor.times import OF_RECORDS, Clock, span
 from stream_learner.wording import count_of
 
@@ -25,7 +25,8 @@ def swapped(sides: tuple[Side, Side], times: tuple[Sequence[Clock], Sequence[Clo
     """
     clicks, impressions = sides
     of_clicks, of_impressions = (next(iter(found), OF_RECORDS) for found in times)
-    ids = best_pair(impressions, clicks, [time.path for found in times for time in found])
+    not_ids = [time.path for found in times for time in found]
+    ids = best_pair(pairs_of_paths(impressions, clicks, not_ids), clicks)
     pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
     delays = delays_ms(pairs, (of_impressions, of_clicks))
     if ids is None or len(delays) < ENOUGH or quantile(delays, 1 - LATER) <= 0:

@@ -30,7 +30,7 @@ from stream_learner.operations.doctor.findings import quantile
 from stream_learner.operations.doctor.proposal import LATENESS_MS, Proposal
 from stream_learner.operations.doctor.run import Report, examine, propose
 from stream_learner.operations.doctor.sample import Record, TopicSample
-from stream_learner.operations.doctor.times import time_fields, unit_of
+from stream_learner.operations.doctor.times import Clock, time_fields, unit_of
 from stream_learner.roles.common.event_decoders import EventForms
 from tests.operations.doctor.site import (
     EPOCH_MS,
@@ -44,6 +44,8 @@ from tests.operations.doctor.site import (
     iso,
     samples,
 )
+from tests.oracles.events import Click, Impression
+from tests.oracles.join import join_by_log_time
 from tests.oracles.schema_events import Shape, avro_bytes, avro_schema, proto_bytes, proto_file
 from tests.schema_registry import SchemaRegistry, running_registry
 
@@ -137,6 +139,42 @@ def test_a_healthy_site() -> None:
     fields = {field["path"]: field for field in report.fields}
     assert fields["device.w"]["kind"] == "whole number" and fields["device.w"]["distinct"] == 3
     assert (fields["price"]["least"], fields["price"]["largest"], fields["site"]["kind"]) == (0.5, 2.1, "text")
+
+
+def test_what_is_printed_of_a_healthy_site(capsys: pytest.CaptureFixture[str]) -> None:
+    """Versions, how old the newest record is, the pairs of fields that share values, and how long clicks take."""
+    last_ms = max(one.time_ms for of in samples(Site())[1].blocks[0].values() for one in of)
+    report = report_of(Site(), clicks=lambda one: replace(one, read_at_ms=last_ms + 7_200_000))
+    _print(report, None, fields=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"stream-learner \d\S*, librdkafka \d\S*, key rule 3", lines[0])
+    assert "the `ref.impression_id` of 172 of 172 clicks is an impression's `imp.id`" in lines
+    assert [line for line in lines if line.startswith("delays of 172 clicks: median 1 s, 90 % ")]
+    assert [line for line in lines if "newest" in line] == ["  newest record 120 min before now"]
+    assert [topic["newest_age_ms"] for topic in report.topics] == [None, 7_200_000]
+    cut = report_of(Site(), clicks=lambda one: replace(one, read_at_ms=last_ms, cut_short=True))
+    assert cut.topics[1]["newest_age_ms"] is None, "the newest was not read"
+    assert report.findings == cut.findings == []
+    assert report.versions == {**report.versions, "key_rule": 3} and len(report.versions) == 3
+
+
+def test_the_pairs_of_fields_that_share_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """The one to join by first, then by how many clicks share them; five at the most, three in the text."""
+    many = Site().with_impressions(write=lambda one: {**impression(one), "req": f"r{one.number}", "imp2": one.id})
+    site = many.with_clicks(
+        write=lambda one: {
+            **click(one),
+            "req": f"r{one.number}" if one.number % 3 else "none",
+            "old": one.id if one.number % 3 == 1 else "none",
+        }
+    )
+    report = report_of(site)
+    shared = [(one["impressions"], one["clicks"], one["shared"] / one["of"]) for one in report.ids]
+    assert shared[:2] == [("imp.id", "ref.impression_id", 1.0), ("imp2", "ref.impression_id", 1.0)]
+    assert [one[:2] for one in shared[2:]] == [("req", "req"), ("imp.id", "old"), ("imp2", "old")]
+    assert 0.6 < shared[2][2] < 0.7 and 0.3 < shared[3][2] == shared[4][2] < 0.4
+    _print(report, None, fields=False)
+    assert capsys.readouterr().out.count(" is an impression's `") == 3
 
 
 @pytest.mark.parametrize(("count", "told"), [(120, []), (60, []), (10, ["matches_unknown"])])
@@ -394,6 +432,65 @@ def test_impressions_that_come_late() -> None:
     found = [[one for one in report_of(site).findings if one.name == "disorder"] for site in (late, hour)]
     assert len(found[0]) == 1 and found[1] == []
     assert found[0][0].change == "join.lateness: 15m"
+
+
+def is_held(one: Record) -> bool:
+    return zlib.crc32(one.key or b"") % 20 == 0
+
+
+def held_back(sample: TopicSample) -> TopicSample:
+    """Those of one id in twenty come half a minute later than they would; of one partition."""
+    records = (one._replace(time_ms=one.time_ms + 30_000 * is_held(one)) for one in sample.blocks[0][0])
+    ordered = sorted(records, key=lambda one: one.time_ms)
+    return replace(sample, blocks=({0: [one._replace(offset=n) for n, one in enumerate(ordered)]},))
+
+
+LATE_CLICKS: dict[str, tuple[str, Change, Change, Callable[[int], int], str | None]] = {
+    "in order": ("15s", same, same, lambda n: 0, None),
+    "held back for longer than the window": ("15s", same, held_back, lambda n: 0, "join.window: 30s"),
+    "held back within the window": ("45s", same, held_back, lambda n: 0, None),
+    "held back with their impressions": ("15s", held_back, held_back, lambda n: 0, None),
+    "after a batch of a clock that is ahead": ("15s", same, same, lambda n: 30_000 * (300 <= n < 400), "join.window: "),
+}
+
+
+@pytest.mark.parametrize("case", LATE_CLICKS)
+def test_clicks_that_come_when_the_windows_of_their_impressions_are_closed(case: str) -> None:
+    """Told where the oracle of the join loses more than one positive in a hundred, whatever `join.lateness` is; the
+    window that is proposed loses none."""
+    window, impressions, clicks, ahead_ms, change = LATE_CLICKS[case]
+    site = Site().with_impressions(partitions=1)
+    site = site.with_clicks(
+        partitions=1, write=lambda one: {**click(one), "at": (one.time_ms + ahead_ms(one.number)) / 1000}
+    )
+
+    def judged(window: str) -> tuple[float, list[str]]:
+        settings = site.with_settings(f'join.window="{window}"', 'join.lateness="5s"', 'join.max_skew="5s"')
+        first, second = (of(sample) for of, sample in zip((impressions, clicks), samples(settings), strict=True))
+        config = configuration(settings)
+        shown, clicked = side_of("impressions", first), side_of("clicks", second)
+        numbers = {str(one.fields["imp.id"]): number for number, one in enumerate(shown.events)}
+        of_shown = [
+            Impression(n, Clock("ts", "iso").of(one), numbers[one.fields["imp.id"]], 1.0, ())
+            for n, one in enumerate(shown.events)
+        ]
+        of_clicked = [
+            Click(n, Clock("at", "s").of(one), numbers[one.fields["ref.impression_id"]], 1.0)
+            for n, one in enumerate(clicked.events)
+        ]
+        spec = config.join_spec()
+        labels = join_by_log_time(of_shown, of_clicked, {**spec.__dict__, "keep_negatives": 1.0}).examples
+        delays = {one.id_hash: (one.time_ms or 0) - (of_shown[one.id_hash].time_ms or 0) for one in of_clicked}
+        counting = [one.label for one in labels if delays.get(one.id_hash, 10**9) <= spec.window_ms]
+        found = [one for one in examine(config, shown, clicked).findings if one.name == "disorder"]
+        told = [one.change for one in found if " clicks lie so far behind " in one.seen]
+        return 1 - sum(counting) / len(counting), told
+
+    lost, told = judged(window)
+    assert [one[: len(change or "")] for one in told] == ([] if change is None else [change])
+    assert (lost > 0.01) == (change is not None)
+    if change is not None:
+        assert judged(told[0].split()[1].strip(","))[0] < 0.01
 
 
 BY_VALUE = "features.key_rule=2"
