@@ -14,7 +14,8 @@ import pytest
 from tests import waiting
 from tests.kafka_broker.broker import NoKafka
 from tests.kafka_broker.lender import SOCKET, Lender, borrow
-from tests.suite.__main__ import CALLS_LIBRARIES, PARTS, main, processor_time, run
+from tests.suite.__main__ import CALLS_LIBRARIES, PARTS, main, processor_time, run, slowest_told
+from tests.suite.hooks import RESULTS
 from tests.suite.rings import ALSO, PACKAGE, ring_of
 from tests.suite.stumbles import MOST_UNSTABLE, Failure, classify, report
 from tests.suite.times import PAGE, PROJECT, measured, page_with, read, seconds_by_file, table
@@ -254,6 +255,17 @@ def test_processor_time_is_summed_by_file_and_the_dearest_come_first(project: Pa
         "== 9 s of processor time, 4 s of it in the tests",
         "     3.2 s  b.py",
     ]
+
+
+def test_the_mistake_that_was_told_latest_is_shown(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what tests note; "" where none does."""
+    results = project / "results.jsonl"
+    monkeypatch.setenv(RESULTS, str(results))
+    noting = "".join(f"def test_{s}(record_property): record_property('told_s', {s})\n" for s in (2, 11, 3))
+    (project / "test_told.py").write_text(noting)
+    assert slowest_told(results) == ""
+    subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=project, capture_output=True, check=True)
+    assert slowest_told(results) == "== 11 s until the mistake of test_told.py::test_11 was told\n"
 
 
 def test_every_folder_of_the_package_has_a_ring_of_tests_that_are_there() -> None:

@@ -126,7 +126,9 @@ def _print(report: Report, written: Path | None, *, fields: bool) -> None:
     from stream_learner.operations.doctor.times import span
 
     of = report.versions
-    typer.echo(f"versions: stream-learner {of['stream_learner']}, librdkafka {of['librdkafka']}, key rule {of['key_rule']}")
+    typer.echo(
+        f"versions: stream_learner {of['stream_learner']}, librdkafka {of['librdkafka']}, key rule {of['key_rule']}"
+    )
     for topic in report.topics:
         forms = ", ".join(f"{count:,} {form}" for form, count in topic["forms"].items()) or "none"
         held = f"{count_of(topic['partitions'], 'partition')}, {count_of(topic['held'], 'record')}"

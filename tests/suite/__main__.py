@@ -144,6 +144,14 @@ def processor_time(results: Path, total_s: float) -> str:
     return "\n".join([sums, *dearest])
 
 
+def slowest_told(results: Path) -> str:
+    """The mistake of a user that was told latest after its start, for the end of a run; "" for none. Tests note it as
+    `told_s`, and none asserts it.
+    """
+    noted = [(result["told_s"], result["id"]) for result in _read(results) if "told_s" in result]
+    return "== {} s until the mistake of {} was told\n".format(*max(noted)) if noted else ""
+
+
 def run(part: str, arguments: Sequence[str], project: Path = PROJECT) -> int:
     """Run a part of the tests of a project; what failed is run once more. The exit code: 0 if the part passed."""
     build = project / BUILD
@@ -201,9 +209,11 @@ def main() -> int:
             code = run(options.part, arguments)
             seconds = time.monotonic() - began_s
             beside = f", {options.load} busy processes beside it" if options.load else ""
-            print(processor_time(PROJECT / BUILD / f"{options.part}.jsonl", cpu_seconds()))
+            results = PROJECT / BUILD / f"{options.part}.jsonl"
+            print(processor_time(results, cpu_seconds()))
             print(
-                f"== {options.part}, run {turn} of {options.repeat}{beside}: exit {code} after {seconds:.0f} s",
+                f"{slowest_told(results)}== {options.part}, run {turn} of {options.repeat}{beside}: exit {code} after "
+                f"{seconds:.0f} s",
                 flush=True,
             )
             if code != 0:

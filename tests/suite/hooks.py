@@ -178,6 +178,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         told = {"id": report.nodeid, "when": report.when, "outcome": report.outcome, "seconds": report.duration}
         told["cpu"] = getattr(report, "cpu_s", 0.0)  # pytest-xdist makes up a report for a process that crashed
+        told |= report.user_properties if report.when == "call" else {}
         log = "\n".join(text for _, text in report.sections)
         write_result({**told, "error": report.longreprtext, "log": log} if report.failed else told)
 

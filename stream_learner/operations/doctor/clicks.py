@@ -45,8 +45,8 @@ def check_share(events: Sequence[Event], pairs: Sequence[Pair], topic: str) -> I
     yield Finding("stops" if clicked > ALWAYS * len(events) else "warns", "mostly_clicked", seen, means, change)
 
 
-def check_unique(impressions: Side, ids: IdPaths) -> Iterable[Finding]:
-    """Whether impressions share their ids."""
+def check_unique(impressions: Side, ids: IdPaths, better: IdPaths) -> Iterable[Finding]:
+    """Whether impressions share their ids. better: the pair of fields that fits best, `ids` if it is that one."""
     texts = [text for event in impressions.events if (text := id_text(event.fields.get(ids.impressions))) is not None]
     counts = Counter(texts)
     repeated = len(texts) - len(counts)
@@ -56,7 +56,9 @@ def check_unique(impressions: Side, ids: IdPaths) -> Iterable[Finding]:
     seen = f"{repeated:,} of {count_of(len(texts), 'impression')} have the `{ids.impressions}` of an earlier one: "
     seen += f"{shown(text)} comes {count_of(most, 'time')}"
     means = "an impression whose id came before is left out as a duplicate, and a click counts for the first one"
-    change = "input.impressions.id: a field that is unique, if this is another one; or the producer sends events twice"
+    change = ids.change_to(better) or (
+        "input.impressions.id: a field that is unique, if this is another one; or the producer sends events twice"
+    )
     yield Finding("stops" if repeated > REPEATED * len(counts) else "warns", "id_not_unique", seen, means, change)
 
 

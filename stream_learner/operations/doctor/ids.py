@@ -37,6 +37,11 @@ class IdPaths:
     clicks: str
     shared: int = 0
 
+    def change_to(self, right: IdPaths) -> str:
+        """The settings to change."""
+        of_sides = ("impressions", self.impressions, right.impressions), ("clicks", self.clicks, right.clicks)
+        return "; ".join(f"input.{side}.id: {to}" for side, path, to in of_sides if path != to)
+
     def pairs(self, impressions: Iterable[Event], clicks: Iterable[Event]) -> list[Pair]:
         """Each click with the first impression of its id."""
         by_id: dict[str, Event] = {}
@@ -125,11 +130,10 @@ def check_ids(
         return best or configured, found
     shared = len(configured.pairs(impressions.events, clicks.events))
     if best is not None and shared < best.shared / 2:
-        changes = [f"{side.setting('id')}: {to}" for (side, path), to in zip(sides, right, strict=True) if path != to]
         seen = f"the `{configured.clicks}` of {shared:,} of {count_of(len(clicks.events), 'click')} is an impression's "
         seen += f"`{configured.impressions}`; the `{best.clicks}` of {best.shared:,} is its `{best.impressions}`"
         means = "clicks whose id is of something else find no impression, and every example is a negative"
-        return best, [Finding("stops", "id_fields", seen, means, "; ".join(changes))]
+        return best, [Finding("stops", "id_fields", seen, means, configured.change_to(best))]
     return configured, [] if shared else [*_check_forms(*(values_of(side.events, path) for side, path in sides))]
 
 

@@ -125,9 +125,9 @@ class _Looked:
     """What the first steps have settled, by which the later ones judge.
 
     clocks, ids, keys: those that fit, configured or not. times: the fields that look like times. of_times, of_ids: what
-    is wrong with those configured. id_pairs: as of `pairs_of_paths`. delays: as of `delays_ms`. judged: as of
-    `with_clicks_read`. forms: of records. leaks: fields that tell the label. swapped: whether each topic holds what the
-    other should.
+    is wrong with those configured. repeats: of ids. id_pairs: as of `pairs_of_paths`. delays: as of `delays_ms`.
+    judged: as of `with_clicks_read`. forms: of records. leaks: fields that tell the label. swapped: whether each topic
+    holds what the other should.
     """
 
     config: Config
@@ -139,6 +139,7 @@ class _Looked:
     ids: IdPaths
     id_pairs: list[IdPaths]
     of_ids: list[Finding]
+    repeats: list[Finding]
     are_ids_known: bool
     pairs: list[Pair]
     delays: list[float]
@@ -178,7 +179,7 @@ def _report(looked: _Looked, cluster: Cluster, *, advises: bool) -> Report:
     if looked.swapped is not None:
         findings.insert(0, looked.swapped)
     else:
-        findings += [*looked.of_times[0], *looked.of_times[1], *looked.of_ids, *_check_pairs(looked)]
+        findings += [*looked.of_times[0], *looked.of_times[1], *looked.of_ids, *looked.repeats, *_check_pairs(looked)]
         findings += check_names(fields, config.feature_spec(), features)
         findings += check_fields(features, plan, looked.times[0], told, config.learner.optimizer.name)
         findings += of_records
@@ -229,6 +230,10 @@ def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -
         id_pairs = in_lists
         ids, of_ids, best = listed, [*check_listed(sides, listed)], listed
     pairs = ids.pairs(impressions.events, clicks.events)
+    better = best if best is not None and best.shared >= len(pairs) / 2 else ids
+    repeats = [*check_unique(impressions, ids, better)]
+    if any(one.severity == "stops" for one in repeats):  # ids of users pair clicks with impressions of other times
+        ids, pairs = better, better.pairs(impressions.events, clicks.events)
     judged = with_clicks_read(impressions, pairs, clocks[0])
     return _Looked(
         config,
@@ -240,6 +245,7 @@ def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -
         ids,
         id_pairs,
         of_ids,
+        repeats,
         not of_ids or best is not None,
         pairs,
         delays_ms(pairs, clocks),
@@ -270,7 +276,6 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
     yield from of_clocks
     yield from check_disorder(impressions, clocks[0], spec)
     yield from check_late_clicks(pairs, looked.sides, clocks, spec)
-    yield from check_unique(impressions, looked.ids)
     yield from check_share(looked.judged, pairs, clicks.sample.topic)
     if not (of_times | {finding.name for finding in of_clocks}) & {"clocks_differ", *_OF_TIMES}:
         yield from check_begin(*looked.sides, clocks, looked.delays, looked.config)

@@ -215,7 +215,7 @@ class ModelPublicationGate:
             if (
                 self.holding is None
                 or before is None
-                or found.bound != before.bound
+                or (found.bound, is_wrong) != (before.bound, _is_wrong(before))
                 or self._clock_s() >= self._tell_at_s
             ):
                 self.holding = HeldPublication(self._since_tick, found.bound, found.message)

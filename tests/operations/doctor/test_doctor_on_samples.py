@@ -761,7 +761,9 @@ def test_ids_that_are_not_unique() -> None:
         )
 
     users = Site().with_settings('input.impressions.id="user.id"', 'input.clicks.id="user.id"')
-    assert ("stops", "id_not_unique") in names(report_of(users))
+    (found,) = report_of(users).findings
+    assert (found.severity, found.name) == ("stops", "id_not_unique"), "nothing else is judged by users"
+    assert found.change == "input.impressions.id: imp.id; input.clicks.id: ref.impression_id"
     assert names(report_of(Site(), impressions=repeated(0.2))) == [("warns", "id_not_unique")]
     assert names(report_of(Site(), impressions=repeated(0.05))) == []
 

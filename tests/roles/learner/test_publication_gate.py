@@ -20,6 +20,7 @@ from stream_learner.core.log.examples import ExampleRecord
 from stream_learner.core.log.marks import ClickCounts, ImpressionCounts, Mark, TickCounts
 from stream_learner.core.model.fold import Learner
 from stream_learner.core.model.optimizers import FtrlProximal
+from stream_learner.operations.doctor.watch import NOT_YET
 from stream_learner.roles.learner.publication_gate import TOLD_EVERY_S, Look, ModelPublicationGate
 from tests.cli_e2e.scraped import values_of
 from tests.core.gate.log_ticks import record
@@ -373,6 +374,18 @@ def test_a_look_names_the_cause_where_a_published_model_stops_fitting(judge: Jud
         assert not gate.lets(2, learned(400), 1, ends=False)
     assert gate.trouble.endswith("times of seconds")
     assert [event["reason"] for event in logged] == ["times of seconds"]
+
+
+def test_what_a_look_finds_is_told_in_the_control_topic_at_once(judge: Judge) -> None:
+    """Though what was told last, that it looks, is of the same bound and a moment old."""
+    wrong = Unearned("topics", 1, 0, "the keys differ", is_wrong=True)
+    found = iter([NOT_YET, wrong])
+    gate = gate_of("hold", needed=NEEDED, look=lambda *, earned: next(found))
+    for mark in marks(600, positives=4, clicks=4):
+        gate.count(mark)
+    for one in (NOT_YET, wrong):
+        assert not gate.lets(1, learned(400), -1, ends=False)
+        assert gate.holding is not None and gate.holding.reason == one.message
 
 
 def test_what_a_first_version_lacks_is_told_as_it_is_now(judge: Judge) -> None:
