@@ -100,8 +100,8 @@ def _configuration(file: Path | None, overrides: list[str] | None) -> Config | N
     return config
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",")) if text else ()
+def _names(texts: list[str] | None) -> tuple[str, ...]:
+    return tuple(part.strip() for text in texts or () for part in text.split(","))
 
 
 def _character(text: str | None) -> str | None:

@@ -60,14 +60,16 @@ Weight: TypeAlias = Annotated[
     str | None, typer.Option("--weight", metavar="NAME", help="Column or field of the importance.")
 ]
 Columns: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="A,B,…", help="Names of the columns, where no header has them.")
+    list[str] | None, typer.Option(metavar="A,B,…", help="Names of the columns, where no header has them.")
 ]
 Separator: TypeAlias = Annotated[
     str | None, typer.Option(metavar="CHAR", help="Between columns; by default as the header shows.")
 ]
-Drop: TypeAlias = Annotated[str | None, typer.Option("--drop", metavar="A,B,…", help="Columns to leave out.")]
+Drop: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--drop", metavar="A,B,…", help="Columns to leave out; repeatable.")
+]
 Categorical: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="A,B,…", help="Columns whose numbers are names of categories.")
+    list[str] | None, typer.Option(metavar="A,B,…", help="Columns whose numbers are names of categories; repeatable.")
 ]
 Passes: TypeAlias = Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the examples, at most.")]
 HoldoutOff: TypeAlias = Annotated[bool, typer.Option("--holdout-off", help="Hold nothing out in several passes.")]

@@ -449,6 +449,10 @@ def test_columns_by_the_options_that_name_them(tmp_path: Path, evaluate: Evaluat
     found = evaluate(bare, *shape, "--weight", "w", "--drop", "gone", "--categorical", "a", "--json")
     expected = evaluate(neat, "--weight", "w", "--json")
     assert {**rows_of(found)[0], "seconds": 0} == {**rows_of(expected)[0], "seconds": 0}
+    one_by_one = ["--drop", "gone", "--drop", "b", "--categorical", "a", "--json"]
+    together = ["--drop", "gone,b", "--categorical", "a", "--json"]
+    both = [{**rows_of(evaluate(bare, *shape, "--weight", "w", *of))[0], "seconds": 0} for of in (one_by_one, together)]
+    assert both[0] == both[1] != {**rows_of(found)[0], "seconds": 0}
     plain = evaluate(bare, *shape, "--weight", "w", "--drop", "gone", "--json")
     assert rows_of(plain)[0]["average_loss"] != rows_of(found)[0]["average_loss"]
 
