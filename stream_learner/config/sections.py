@@ -307,7 +307,7 @@ class FieldSettings(Section):
             "that value; category: integers are categories; log: sgn(x) log(1 + |x|); bucket: the category between two "
             "`edges`. ignore leaves the field and all below it out. Text and booleans are categories in any case, but "
             "for the kinds for times: hour, 0 to 23; weekday, 0 to 6 from Monday on; hour_of_week, 0 to 167 "
-            "(docs/topics.md)."
+            "(docs/features.md)."
         ),
     )
     edges: Annotated[list[float], Field(max_length=1000)] = Field(
