@@ -1,4 +1,4 @@
-"""Messages count in English: "1 partition", never "1 partitions"."""
+"""Messages count in English: "1 partition", never "1 partitions". Sentences of the pages are short."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import stream_learner
 from stream_learner.wording import count_of
+from tools.docs import DOCS, NOTE
 
 PACKAGE = Path(stream_learner.__file__).parent
 PURE = [PACKAGE / folder for folder in ("core", "evaluate/formats")]
@@ -62,3 +63,21 @@ def test_every_message_counts_with_the_one_function() -> None:
     nouns = counted_nouns()
     assert {"partitions", "records", "examples", "clicks", "findings", "passes"} <= nouns
     assert [place for path in OUTSIDE_CORE for place in plural_after_a_value(path, nouns)] == []
+
+
+def sentences(page: str) -> list[list[str]]:
+    """The sentences of a page's prose, as words: without code, tables, headings and the targets of links."""
+    prose = re.sub(r"^```.*?^```|<!--.*?-->|^ {4}.*?$|^[|#:].*?$", "\n", page, flags=re.M | re.S)
+    prose = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", prose))
+    prose = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", prose, flags=re.M)
+    found = re.split(r"(?<=[.!?])[*)\"]*\s+|\n\s*\n", prose)
+    return [words for words in (re.findall(r"\S*\w\S*", one) for one in found) if len(words) > 2]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_has_sentences_of_a_length_that_can_be_read(page: Path) -> None:
+    """At most 25 words on average; pages that the code writes, and decisions, are left out."""
+    text = page.read_text(encoding="utf-8")
+    if not text.startswith(NOTE.splitlines()[0]):
+        lengths = sorted(map(len, sentences(text)))
+        assert sum(lengths) <= 25 * len(lengths), f"{sum(lengths) / len(lengths):.1f} words; the longest {lengths[-3:]}"

@@ -187,8 +187,8 @@ class Join(Section):
         5 * MINUTE_MS,
         alias="dedupe",
         description=(
-            "An impression whose id was emitted within this time before it is a duplicate; 0 keeps all. One that comes "
-            "later is too, if a click on it has been counted."
+            "An impression that repeats an id within this time is dropped as a duplicate. A later repeat is dropped "
+            "only if a click with that id has been counted. 0 turns both off."
         ),
     )
     grace_ms: Annotated[DurationMs, lasting("0", "1d")] = Field(
@@ -230,8 +230,8 @@ class Join(Section):
         10 * MINUTE_MS,
         alias="lateness",
         description=(
-            "For how long after its window has closed an impression is still learned: clicks are remembered so long. A "
-            "later one is counted as late. At least `max_skew`."
+            "An impression that comes more than this after its window has closed is dropped as late. Clicks are "
+            "remembered so long. At least `max_skew`."
         ),
     )
     agree: Annotated[int, counting(1, 256)] = Field(
@@ -307,7 +307,7 @@ class FieldSettings(Section):
             "that value; category: integers are categories; log: sgn(x) log(1 + |x|); bucket: the category between two "
             "`edges`. ignore leaves the field and all below it out. Text and booleans are categories in any case, but "
             "for the kinds for times: hour, 0 to 23; weekday, 0 to 6 from Monday on; hour_of_week, 0 to 167 "
-            "(docs/topics.md)."
+            "(docs/features.md)."
         ),
     )
     edges: Annotated[list[float], Field(max_length=1000)] = Field(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from stream_learner.config.values import (
     parse_start,
 )
 from stream_learner.config.yaml import YamlError, read_yaml
+from stream_learner.core.events.kinds import Kind
 from stream_learner.core.model.optimizers import make_optimizer
 from stream_learner.errors import ConfigError
 
@@ -572,3 +574,17 @@ def test_addresses_as_librdkafka_takes_them(servers: str) -> None:
     """A protocol of Kafka may stand before one."""
     config = load_config(None, overrides=[*LEAST, f"kafka.bootstrap.servers={servers}"])
     assert config.kafka_options()["bootstrap.servers"] == servers
+
+
+def test_the_page_of_features_has_a_configuration_that_loads(tmp_path: Path) -> None:
+    """Its block is taken as it stands, and makes the features that it names; every kind has its row."""
+    page = (CONFIGS.parent / "docs" / "features.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    config = load("input.impressions.time=ts", file=written(tmp_path, block))
+    spec = config.feature_spec()
+    assert {name: spec.of(name).kind for name in ("ad.id", "price", "user.age", "ts", "user.last_visit")} == {
+        "ad.id": "category", "price": "log", "user.age": "bucket", "ts": "hour_of_week", "user.last_visit": "hour"
+    }  # fmt: skip
+    assert not spec.takes("request_id") and spec.crosses[0] == ("site", "ad.id")
+    rows = " ".join(re.findall(r"^\| (`[^|]+) \|", page, re.M))
+    assert set(re.findall(r"`(\w+)`", rows)) == {*get_args(Kind), "categorical"}

@@ -95,7 +95,7 @@ class Proposal:
         self.notes.append("features: ids and times are left out; whole numbers of few values are categories")
         if hours is not None:
             self.settings["features.fields"] = {hours.path: {"kind": "hour"}}
-            self.notes.append(f"{hours}; requests must have it, too; zone: UTC unless set (docs/topics.md)")
+            self.notes.append(f"{hours}; requests must have it, too; zone: UTC unless set (docs/features.md)")
 
     def add_crosses(self, crosses: Sequence[Cross]) -> None:
         """As a note only: whether they are worth their weights shows in `evaluate`, or beside a model without them."""

@@ -50,7 +50,7 @@ LONGEST_NAME = 200
 LETTERS = string.ascii_lowercase + string.digits + "_"
 TIME_ACTION = (
     "Send the moment for which you predict, mostly now, under this name and in the form that the impressions have "
-    "(docs/topics.md): without it the weights of hours and weekdays are left out."
+    "(docs/features.md): without it the weights of hours and weekdays are left out."
 )
 ACTION = "Send the fields that the impressions have, by the same names; leave out those whose values never come again."
 
