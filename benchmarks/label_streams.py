@@ -37,7 +37,7 @@ MOST_S = 780
 """No world lasts longer."""
 BEGINS_WITHIN_S = 120.0
 LOOK_S = 0.1
-GUESSED = "stream_learner_joiner_guessed_examples_total"
+COUNTED = {name: f"stream_learner_joiner_{name}_examples_total" for name in ("guessed", "early")}
 FAKETIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 RIGHT, AN_HOUR_AHEAD, AN_HOUR_BACK = "+0", "+3600", "-3600"
 DAY_S = 86_400
@@ -174,6 +174,7 @@ def streams(quick: bool) -> list[Stream]:
         Stream("a tenth a day ahead, max_skew 25 h", at_once, ahead_s=DAY_S, max_skew_s=25 * 3600),
         Stream("a buffer of a third of a window", at_once, features=900, join=LEAST_BUFFER),
         Stream("the same, all events of 30 s at once", _in_batches, features=900, join=LEAST_BUFFER),
+        Stream("2 min are sent once more in 4 min", at_once, again_s=(20, 140, 150, 240)),
         Stream("2 min are sent once more in 2 min", at_once, again_s=(20, 140, 150, 120)),
         Stream("2 min are sent once more in 5 s", at_once, again_s=(20, 140, 150, 5)),
     ]
@@ -232,7 +233,7 @@ class StreamRun:
 
     def row(self) -> Row:
         """Feed it until each impression that is judged has its outcome, and compare."""
-        killed_s, guessed = self._stream.killed_s, 0
+        killed_s, counted = self._stream.killed_s, Counter[str]()
         back_s: float | None = None
         with self._process() as joiner:
             self._wait(joiner)
@@ -243,18 +244,18 @@ class StreamRun:
                 self._send(now_s)
                 self._set_wall_clock(now_s)
                 if killed_s is not None and now_s >= killed_s:
-                    guessed, killed_s, back_s = self._guessed_now(), None, now_s + self._stream.away_s
+                    counted, killed_s, back_s = self._counted_now(), None, now_s + self._stream.away_s
                     joiner.kill()
                 if back_s is not None and now_s >= back_s:
                     back_s = None
                     joiner.start()
                 time.sleep(LOOK_S)
             assert self._producer.flush(60) == 0
-            guessed += self._guessed_now()
+            counted += self._counted_now()
         self._model.found.close()
         if self._broker is not None:
             self._broker.stop()
-        return self._compared(guessed, round(time.monotonic() - began_s))
+        return self._compared(counted, round(time.monotonic() - began_s))
 
     @contextmanager
     def _process(self) -> Iterator[_Restarted]:
@@ -317,14 +318,15 @@ class StreamRun:
         found.read()
         return all(found.emitted[partition] >= count for partition, count in self._counts.items())
 
-    def _guessed_now(self) -> int:
-        """The examples that the joiner counts as guessed; 0 for one that has no such metric."""
+    def _counted_now(self) -> Counter[str]:
+        """The examples that the joiner counts as guessed, or as early; 0 for one that has no such metric."""
         with suppress(OSError), urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-            return int(sum(float(line.split()[-1]) for line in lines if line.startswith(GUESSED)))
-        return 0
+            values = {what: [line for line in lines if line.startswith(name)] for what, name in COUNTED.items()}
+            return Counter({what: sum(int(float(one.split()[-1])) for one in found) for what, found in values.items()})
+        return Counter()
 
-    def _compared(self, guessed: int, seconds: int) -> Row:
+    def _compared(self, counted: Counter[str], seconds: int) -> Row:
         """What was learned beside what should have been."""
         clicked = {one.number for one in self._records if one.is_click}
         judged = self._judged
@@ -341,7 +343,7 @@ class StreamRun:
             "wrong": sum(example.label != (one.number in clicked) for one, example in there.items()),
             "without_example": len(judged) - len(there),
             "clicked_without_example": positives - sum(one.number in clicked for one in there),
-            "guessed": guessed,
+            **{what: counted[what] for what in COUNTED},
             "wait_p50_s": round(float(np.percentile(waits_s, 50)), 1) if waits_s else None,
             "wait_p99_s": round(float(np.percentile(waits_s, 99)), 1) if waits_s else None,
             "seconds": seconds,
@@ -354,8 +356,9 @@ class StreamRun:
         note = (
             f"{len(judged):,} impressions; clicked {positives:,}, learned so {right:,}; wrong labels "
             f"{figures['wrong']:,}; late or never emitted {figures['without_example']:,} (clicked "
-            f"{figures['clicked_without_example']:,}); counted as guessed {guessed:,}; waited after arrival and window "
-            f"{figures['wait_p50_s']} s (p50), {figures['wait_p99_s']} s (p99)"
+            f"{figures['clicked_without_example']:,}); counted as guessed {counted['guessed']:,}, as early "
+            f"{counted['early']:,}; waited after arrival and window {figures['wait_p50_s']} s (p50), "
+            f"{figures['wait_p99_s']} s (p99)"
         )
         name = f"labels lost, live: {self._stream.name}"
         return {"name": name, "value": positives - right, "unit": "impressions", "note": note, **figures}
