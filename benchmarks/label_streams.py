@@ -273,7 +273,10 @@ class StreamRun:
             process.kill()
 
     def _faked(self) -> dict[str, str]:
-        """The environment of a process whose wall clock is ours to move."""
+        """The environment of a process whose wall clock is ours to move.
+
+        libfaketime leaves `cnd_timedwait` alone: librdkafka's waits end at once while the clock is back.
+        """
         return {
             "LD_PRELOAD": str(FAKETIME[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._wall_clock),
