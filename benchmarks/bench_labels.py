@@ -28,7 +28,7 @@ from benchmarks.label_worlds import SPEED, WINDOW_MS, Event, World, worlds
 from benchmarks.rows import Row
 from stream_learner.core.machine.hashing import hash_texts
 
-AT_A_TIME = {"streams": 11, "topics": 7}
+AT_A_TIME = {"streams": 10, "topics": 7}
 PATIENCE_S = 600.0
 LOOK_S = 0.1
 KILLS = 5
