@@ -22,7 +22,7 @@ UV ?= $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
-.PHONY: help demo test test-thorough test-nightly test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults site chart chart-package chart-test
+.PHONY: help demo test test-thorough test-nightly test-all test-lowest test-under-load check bench figures conformance chaos fuzz simulate docs lock clean wheel image image-test security-test seeded-faults site chart chart-package chart-test release
 help: ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
@@ -99,6 +99,10 @@ chart-test: $(STAMPS)/test ## Check the Helm chart, and run what it renders
 site: $(STAMPS)/site ## Make the pages of docs/ a site in .build/site, every link and anchor checked (Python 3.11 or later)
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -b html -c tools/site -d .build/doctrees . .build/site
 	@$(BIN)/python -m tools.site .build/site
+
+release: $(STAMPS)/test $(STAMPS)/site ## Make all that a release has in dist/, which is emptied, and check it (the image: as image-test)
+	@rm -rf dist && $(MAKE) wheel chart-package site >&2
+	@$(BIN)/python -m tools.release
 
 docs: $(STAMPS)/test ## Write the generated pages of docs/ anew
 	@$(BIN)/python -m tools.docs
