@@ -302,7 +302,13 @@ def _metrics() -> Iterator[str]:
 def _errors() -> Iterator[str]:
     families = {StreamLearnerError, Stop}
     rows = [
-        (str(kind.exit_code), f"`{kind.__name__}`", _family(kind), meaning(kind), _sentence(operator_action(kind)))
+        (
+            str(kind.exit_code),
+            f"`{kind.__name__}`",
+            _family(kind),
+            f'<a id="{kind.__name__.lower()}"></a>{meaning(kind)}',
+            _sentence(operator_action(kind)),
+        )
         for kind in sorted(all_errors(), key=lambda kind: kind.exit_code)
         if kind not in families
     ]
