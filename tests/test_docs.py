@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from stream_learner.adapters.http import openapi
 from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from stream_learner.config import Config
 from stream_learner.config.paths import leaves
@@ -36,6 +39,18 @@ def test_every_error_is_on_its_page() -> None:
         assert row in pages()["errors.md"]
         assert meaning(kind)
         assert operator_action(kind)
+
+
+def test_every_request_is_on_its_page() -> None:
+    """Each path and method has a row with its statuses, each body the server takes or gives a table."""
+    document, text = openapi.document("", [], 1, with_token=True), pages()["http.md"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            (row,) = re.findall(rf"^\| `{method.upper()} {re.escape(path)}` \| .*$", text, re.M)
+            assert sorted(operation["responses"]) == re.findall(r"\b\d{3}\b", row.rpartition(" | ")[2])
+    for name, schema in document["components"]["schemas"].items():
+        table = text.split(f"### `{name}`\n")[1].split("\n#")[0]
+        assert all(f"| `{member}` |" in table for member in schema["properties"]), name
 
 
 def test_exit_codes_tell_errors_apart() -> None:
