@@ -1,7 +1,8 @@
 """Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, HTTP, flags of Vowpal Wabbit,
 steps and crash tables of protocols.
 
-It must never say anything of a single setting: that is its description's place.
+Of a single setting it says what a change means later, and whether it is set first (`LATER`, `FIRST`), never anything
+else: that is its description's place.
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ anything else replaces it.
 - Everything is checked before anything starts: unknown names, types, ranges, what does not go together, and what the
   Kafka client thinks of its options. `stream-learner config check` lists all findings, `config show` the result,
   `config schema` a JSON schema for editors.
+
+In the tables ★ marks the dozen that are set first, and `later` says what a change means once an example is learned
+(before that [nearly every setting](operations.md#settings) may change):
+
+- **any time**: restart the roles; it counts from then on. `topics` needs `stream-learner topics ensure --apply`.
+- **once**: it acts when the model or its topics are made, and never again.
+- **begin anew**: it decides the examples. Go on under the same name with
+  [`stream-learner begin-anew`](operations.md#beginning-anew), which keeps what was learned, or
+  [train a model](backfill.md) under another name.
+- **another name**: what was learned is bound to it. Set it with another `model` name, or
+  [delete](operations.md#deleting-a-model) the model.
 
 ## Secrets
 
@@ -122,6 +134,31 @@ What `stream-learner evaluate --vw "FLAGS"` takes, with the defaults of Vowpal W
 With several of the flags that choose a part of the default update, exactly these parts are on.
 """
 
+LATER = {
+    "any time": (
+        *("", "features.max_rows_per_field"),
+        *(f"input.{side}.{name}" for side in ("impressions", "clicks") for name in ("schema", "message")),
+    ),
+    "once": ("join.start", "topics.replication"),
+    "begin anew": (
+        *("input", "features"),
+        *(f"join.{name}" for name in ("window", "skew", "dedupe", "keep_negatives", "lateness", "agree")),
+        *("join.max_event_bytes", "join.max_skew"),
+    ),
+    "another name": (
+        *("model", "join.tick", "learner.optimizer", "learner.loss", "snapshots.shards"),
+        *(f"topics.{name}" for name in ("examples", "snapshots", "checkpoints", "control")),
+    ),
+    "as its meaning says": ("learner.max_rows",),
+}
+"""What a change means later, and of which settings: all below a path, but those that a longer path names."""
+FIRST = frozenset(
+    {
+        *("model", "kafka", "input.time_unit", "join.window", "features.exclude", "features.categorical"),
+        *(f"input.{side}.{name}" for side in ("impressions", "clicks") for name in ("topic", "id", "time")),
+    }
+)
+"""The settings that are set first."""
 ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "serve": "Serve", "process": "All roles"}
 
 
@@ -183,9 +220,10 @@ def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
         yield "## Top level\n"
     if own:
         rows = [
-            (f"`{name}`", _type_text(info), _default_text(info), info.description or "") for name, info in own.items()
+            (f"`{name}`", _type_text(info), _default_text(info), _meaning((*path, name), info), later((*path, name)))
+            for name, info in own.items()
         ]
-        yield _table(("setting", "value", "default", "meaning"), rows)
+        yield _table(("setting", "value", "default", "meaning", "later"), rows)
     if section is Optimizer:
         yield "\n" + OPTIMIZERS_INTRO
         yield _table(("optimizer", "hyper-parameters", "state columns", "publication"), _optimizers())
@@ -196,6 +234,16 @@ def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
         items = items_of(info.annotation)
         if items:
             yield from _sections(items, (*path, name, "<name>"))
+
+
+def _meaning(path: tuple[str, ...], info: FieldInfo) -> str:
+    return "★ " * (".".join(path) in FIRST) + (info.description or "")
+
+
+def later(path: tuple[str, ...]) -> str:
+    """What it means to change a setting once an example is learned."""
+    above = [".".join(path[:end]) for end in range(len(path) + 1)]
+    return max((above.index(place), words) for words, places in LATER.items() for place in places if place in above)[1]
 
 
 def _optimizers() -> Iterator[tuple[str, str, str, str]]:
