@@ -2,11 +2,13 @@
 
 Each has a message that says what was found, an action for the operator, and an exit code. No message may hold a secret.
 
-| next                                   | class                |
-|----------------------------------------|----------------------|
-| wait and try the same thing again      | `RetryLater`         |
-| stop; a person must act                | `Stop`               |
-| stop; the program is wrong             | `BrokenInvariant`    |
+=================================  =================
+next                               class
+=================================  =================
+wait and try the same thing again  `RetryLater`
+stop; a person must act            `Stop`
+stop; the program is wrong         `BrokenInvariant`
+=================================  =================
 
 Input bytes that make no sense are not errors: they become dead letters and are counted.
 Exit codes: 0 done, 2 wrong command line, 10–19 configuration, 20–39 Kafka, 40–49 state on disk,
@@ -188,7 +190,7 @@ class JoinersRun(Stop):
     """The joiners' group has members, or one of them was faster, where the log can only be begun anew without them.
 
     Operator action: stop the joiners of the model, and say it again. One with `join.instance_id` that was stopped
-    without --leave is a member until its session time-out has passed.
+    without `--leave` is a member until its session time-out has passed.
     """
 
     exit_code = 30
@@ -199,7 +201,7 @@ class ModelInUse(Stop):
     open, an alias points at it, or another model learns from its training log.
 
     Operator action: stop what the message names, and say it again. A role that was killed, or one with
-    `join.instance_id` that was stopped without --leave, is a member until its session time-out has passed, and a
+    `join.instance_id` that was stopped without `--leave`, is a member until its session time-out has passed, and a
     transaction is open until a minute has. An alias is pointed elsewhere by `stream-learner promote`, or let go by
     `--force`.
     """
@@ -305,7 +307,7 @@ class InputsChanged(Stop):
     settings; the message names them.
 
     Operator action: set back what was changed. If it is meant, go on under the same name: `stream-learner begin-anew`
-    shows what is lost by it, and with --write begins the log anew. Or train a model under another name from what the
+    shows what is lost by it, and with `--write` begins the log anew. Or train a model under another name from what the
     topics still hold (`stream-learner backfill --as NAME`) and promote it; scorers serve the last version until then.
     Or, if what was learned is not needed any more, remove it with `stream-learner delete`, and use the name again.
     """

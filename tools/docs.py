@@ -1,17 +1,19 @@
-"""Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, flags of Vowpal Wabbit, steps
-and crash tables of protocols.
+"""Writes what of `docs/` is made from the code: commands, configuration, metrics, errors, HTTP, flags of Vowpal Wabbit,
+steps and crash tables of protocols.
 
-It must never say anything of a single setting: that is its description's place.
+Of a single setting it says what a change means later, and whether it is set first (`LATER`, `FIRST`), never anything
+else: that is its description's place.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from stream_learner.adapters.http import openapi
 from stream_learner.adapters.telemetry.metric_names import CATALOGUE
 from stream_learner.config import Config
 from stream_learner.config.optimizers import Optimizer
@@ -53,6 +56,17 @@ anything else replaces it.
 - Everything is checked before anything starts: unknown names, types, ranges, what does not go together, and what the
   Kafka client thinks of its options. `stream-learner config check` lists all findings, `config show` the result,
   `config schema` a JSON schema for editors.
+
+In the tables ★ marks the dozen that are set first, and `later` says what a change means once an example is learned
+(before that [nearly every setting](operations.md#settings) may change):
+
+- **any time**: restart the roles; it counts from then on. `topics` needs `stream-learner topics ensure --apply`.
+- **once**: it acts when the model or its topics are made, and never again.
+- **begin anew**: it decides the examples. Go on under the same name with
+  [`stream-learner begin-anew`](operations.md#beginning-anew), which keeps what was learned, or
+  [train a model](backfill.md) under another name.
+- **another name**: what was learned is bound to it. Set it with another `model` name, or
+  [delete](operations.md#deleting-a-model) the model.
 
 ## Secrets
 
@@ -101,6 +115,13 @@ Other exit codes: 0 done, also after SIGINT or SIGTERM; 2 wrong command line; 13
 signal. Records that cannot be read are not errors: they are counted and go to the dead-letter topic.
 """
 
+HTTP_INTRO = """# HTTP
+
+What `stream-learner serve` answers. [Predictions over HTTP](serving.md) has examples, limits and what to do about an
+error. Bodies are JSON. With `serve.token` only the paths without 401 are open to everyone. A path that is not here gets
+404, a method that is not here 405; HEAD goes wherever GET does.
+"""
+
 OPTIMIZERS_INTRO = """Each optimizer with its hyper-parameters and their defaults; others are refused. Where weights of
 features that no example had change all the same (with `vw`, if it has a penalty), each publication is the whole model:
 its bytes, and what a scorer does to apply it, grow with the model and not with what changed, so give
@@ -113,6 +134,31 @@ What `stream-learner evaluate --vw "FLAGS"` takes, with the defaults of Vowpal W
 With several of the flags that choose a part of the default update, exactly these parts are on.
 """
 
+LATER = {
+    "any time": (
+        *("", "features.max_rows_per_field"),
+        *(f"input.{side}.{name}" for side in ("impressions", "clicks") for name in ("schema", "message")),
+    ),
+    "once": ("join.start", "topics.replication"),
+    "begin anew": (
+        *("input", "features"),
+        *(f"join.{name}" for name in ("window", "skew", "dedupe", "keep_negatives", "lateness", "agree")),
+        *("join.max_event_bytes", "join.max_skew"),
+    ),
+    "another name": (
+        *("model", "join.tick", "learner.optimizer", "learner.loss", "snapshots.shards"),
+        *(f"topics.{name}" for name in ("examples", "snapshots", "checkpoints", "control")),
+    ),
+    "as its meaning says": ("learner.max_rows",),
+}
+"""What a change means later, and of which settings: all below a path, but those that a longer path names."""
+FIRST = frozenset(
+    {
+        *("model", "kafka", "input.time_unit", "join.window", "features.exclude", "features.categorical"),
+        *(f"input.{side}.{name}" for side in ("impressions", "clicks") for name in ("topic", "id", "time")),
+    }
+)
+"""The settings that are set first."""
 ROLE_TITLES = {"joiner": "Joiner", "learner": "Learner", "scorer": "Scorer", "serve": "Serve", "process": "All roles"}
 
 
@@ -123,6 +169,7 @@ def pages() -> dict[str, str]:
         "configuration.md": "\n".join([CONFIGURATION_INTRO, *_sections(Config, ()), ""]).replace("\n\n\n", "\n\n"),
         "metrics.md": "\n".join([METRICS_INTRO, *_metrics()]),
         "errors.md": "\n".join([ERRORS_INTRO, *_errors()]),
+        "http.md": "\n".join([HTTP_INTRO, *_http(json.loads(openapi.FILE.read_text(encoding="utf-8"))), ""]),
         "vw-flags.md": VW_FLAGS_INTRO + "\n" + flag_table(),
     }
 
@@ -173,9 +220,10 @@ def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
         yield "## Top level\n"
     if own:
         rows = [
-            (f"`{name}`", _type_text(info), _default_text(info), info.description or "") for name, info in own.items()
+            (f"`{name}`", _type_text(info), _default_text(info), _meaning((*path, name), info), later((*path, name)))
+            for name, info in own.items()
         ]
-        yield _table(("setting", "value", "default", "meaning"), rows)
+        yield _table(("setting", "value", "default", "meaning", "later"), rows)
     if section is Optimizer:
         yield "\n" + OPTIMIZERS_INTRO
         yield _table(("optimizer", "hyper-parameters", "state columns", "publication"), _optimizers())
@@ -186,6 +234,16 @@ def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
         items = items_of(info.annotation)
         if items:
             yield from _sections(items, (*path, name, "<name>"))
+
+
+def _meaning(path: tuple[str, ...], info: FieldInfo) -> str:
+    return "★ " * (".".join(path) in FIRST) + (info.description or "")
+
+
+def later(path: tuple[str, ...]) -> str:
+    """What it means to change a setting once an example is learned."""
+    above = [".".join(path[:end]) for end in range(len(path) + 1)]
+    return max((above.index(place), words) for words, places in LATER.items() for place in places if place in above)[1]
 
 
 def _optimizers() -> Iterator[tuple[str, str, str, str]]:
@@ -302,7 +360,13 @@ def _metrics() -> Iterator[str]:
 def _errors() -> Iterator[str]:
     families = {StreamLearnerError, Stop}
     rows = [
-        (str(kind.exit_code), f"`{kind.__name__}`", _family(kind), meaning(kind), _sentence(operator_action(kind)))
+        (
+            str(kind.exit_code),
+            f"`{kind.__name__}`",
+            _family(kind),
+            f'<a id="{kind.__name__.lower()}"></a>{meaning(kind)}',
+            _sentence(operator_action(kind)),
+        )
         for kind in sorted(all_errors(), key=lambda kind: kind.exit_code)
         if kind not in families
     ]
@@ -317,6 +381,86 @@ def _family(kind: type[StreamLearnerError]) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _http(document: Mapping[str, Any]) -> Iterator[str]:
+    """The tables of the server's document: operations, parameters, errors, headers, then each body."""
+    parts = document["components"]
+    rows = [
+        (
+            f"`{method.upper()} {path}`",
+            operation["summary"],
+            _body(operation.get("requestBody", {})),
+            _answers(operation),
+        )
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    ]
+    yield _table(("request", "what it does", "its body", "answers"), rows)
+    yield "\n## Parameters\n"
+    yield _table(
+        ("in the path", "meaning"), [(f"`{{{p['name']}}}`", p["description"]) for p in parts["parameters"].values()]
+    )
+    yield "\n## Errors\n"
+    errors = parts["responses"].items()
+    yield _table(
+        ("status", "meaning", "its body", "headers"),
+        [
+            (code, given["description"], _body(given), ", ".join(f"`{name}`" for name in given.get("headers", ())))
+            for code, given in errors
+        ],
+    )
+    yield "\n## Headers\n"
+    yield _table(
+        ("header", "meaning"), [(f"`{name}`", given["description"]) for name, given in parts["headers"].items()]
+    )
+    yield "\n## Bodies\n\nA member that is not always there may be left out."
+    for name, schema in parts["schemas"].items():
+        yield f"\n### `{name}`\n"
+        yield _table(("member", "value", "always", "meaning"), _members(schema))
+
+
+def _body(given: Mapping[str, Any]) -> str:
+    """A link to the body of a request or an answer, "" where it has none."""
+    if "content" not in given:
+        return ""
+    name = given["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    return f"[{name}](#{name.lower()})"
+
+
+def _answers(operation: Mapping[str, Any]) -> str:
+    """The statuses of an operation, with a link to the body where it is not that of an error."""
+    return ", ".join(f"{code} {_body(given)}".strip() for code, given in sorted(operation["responses"].items()))
+
+
+def _members(schema: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """The members of a body, those of its members' own below them."""
+    for name, member in schema["properties"].items():
+        yield f"`{at}{name}`", _value_text(member), "yes" if name in schema["required"] else "", _words(member)
+        inner, end = (member["items"], "[].") if "items" in member else (member, ".")
+        if "properties" in inner:
+            yield from _members(inner, f"{at}{name}{end}")
+
+
+def _value_text(schema: Mapping[str, Any]) -> str:
+    """What a member of a body may be."""
+    if "items" in schema:
+        return f"list{' or null' * ('null' in schema['type'])}, each {_value_text(schema['items'])}"
+    if "oneOf" in schema:
+        return " or ".join(map(_value_text, schema["oneOf"]))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema.get("enum") or [schema["const"]])
+    kinds = {"integer": "whole number", "string": "text", "boolean": "`true` or `false`"}
+    types = schema.get("type", "anything")
+    low, high = schema.get("minimum"), schema.get("maximum")
+    bounds = "" if low is None else f", {low} to {high}" if high is not None else f", >= {low}"
+    return " or ".join(kinds.get(kind, kind) for kind in ([types] if isinstance(types, str) else types)) + bounds
+
+
+def _words(schema: Mapping[str, Any]) -> str:
+    """The description of a member, or of what it holds."""
+    parts = [*schema.get("oneOf", ()), *([schema["items"]] if "items" in schema else ())]
+    return schema.get("description") or " ".join(filter(None, map(_words, parts)))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -82,8 +82,8 @@ def print_fields(fields: Fields, *, as_json: bool = False) -> None:
 
 
 def print_error(error: BaseException, *, as_json: bool = False) -> int:
-    """Print an error on stderr: what was found, and what to do; as a log event if logs are JSON, as the same fields if
-    only the answer was to be JSON. Returns the exit code."""
+    """Print an error on stderr: what was found, what to do, and its place in docs/; as a log event if logs are JSON,
+    as the same fields if only the answer was to be JSON. Returns the exit code."""
     if logs_as_json():
         return _log_error(error)
     if as_json:
@@ -96,6 +96,7 @@ def print_error(error: BaseException, *, as_json: bool = False) -> int:
             for problem in error.problems:
                 typer.echo(f"  - {problem}", err=True)
         typer.echo(f"what to do: {error.action}", err=True)
+        typer.echo(f"more: docs/errors.md#{type(error).__name__.lower()}", err=True)
         return error.exit_code
     traceback.print_exception(error)
     typer.secho(f"error: this is a bug in stream-learner {__version__}", err=True, fg="red")

@@ -251,12 +251,15 @@ def test_the_schema_is_json(run: Run) -> None:
 
 @pytest.mark.parametrize("kind", list(errors.all_errors()), ids=lambda kind: kind.__name__)
 def test_an_error_says_what_to_do(kind: type[errors.StreamLearnerError], capsys: pytest.CaptureFixture[str]) -> None:
-    """Every error shows its message and an action, and ends with its own exit code."""
+    """Every error shows its message, an action and its place in the pages, and ends with its own exit code."""
     code = print_error(kind("something was found", action="" if errors.operator_action(kind) else "act"))
     err = capsys.readouterr().err
     assert code == kind.exit_code
     assert "something was found" in err
     assert re.search(r"what to do: \w", err)
+    if kind is not errors.Stop and kind is not errors.BrokenInvariant:
+        page, anchor = err.splitlines()[-1].removeprefix("more: ").split("#")
+        assert f'<a id="{anchor}"></a>{errors.meaning(kind)}' in (CONFIGS.parent / page).read_text(encoding="utf-8")
 
 
 def test_a_bug_is_called_a_bug(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,10 +32,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         f"join.{name}" for name in ("window", "skew", "tick", "dedupe", "keep_negatives", "lateness", "agree")
     ),
     "input.impressions": (
-        *(f"input.impressions.{name}" for name in ("id", "time", "weight", "max_weight", *RECORDS)),
+        *(f"input.impressions.{name}" for name in ("id", "time", "time_unit", "weight", "max_weight", *RECORDS)),
         *READING,
     ),
-    "input.clicks": (*(f"input.clicks.{name}" for name in ("id", "time", "value", *RECORDS)), *READING),
+    "input.clicks": (*(f"input.clicks.{name}" for name in ("id", "time", "time_unit", "value", *RECORDS)), *READING),
     "features": tuple(
         f"features.{name}"
         for name in (
