@@ -50,6 +50,11 @@ CLOCK_OFF_MS = 86_400_000
 """How far this machine's clock may be behind the brokers', where it is asked whether numbers of ticks can go on."""
 EMPTY_AFTER_S = 1.0
 """While input keeps coming, empty ticks wait this long to share a mark with the next that is not empty."""
+NO_APPEND_TIME = (
+    "the brokers do not tell when they appended a record: message.timestamp.type of the topic is not LogAppendTime "
+    "(`stream-learner topics ensure --apply` sets it). Until they do, ticks go by the clock of this machine as it was "
+    "when the joiner started"
+)
 
 
 class _AttemptDropped(Exception):
@@ -80,13 +85,6 @@ def _is_foreign(attempt: Attempt, offset: int) -> bool:
         return attempt.acknowledged(offset) is Ack.FOREIGN
     except BrokenLog as error:
         raise _AttemptDropped(f"the log has lost records: {error}") from error
-
-
-NO_APPEND_TIME = (
-    "the brokers do not tell when they appended a record: message.timestamp.type of the topic is not LogAppendTime "
-    "(`stream-learner topics ensure --apply` sets it). Until they do, ticks go by the clock of this machine as it was "
-    "when the joiner started"
-)
 
 
 class PartitionJoiner:
