@@ -1,4 +1,4 @@
-"""With the wall clock closing ticks at the end of partitions: the marks say what was closed, and the oracle follows
+"""With the clock closing ticks at the end of partitions: the marks say what was closed, and the oracle follows
 them.
 """
 
@@ -29,7 +29,7 @@ CLOSING = {"close_idle": True, "grace": f"{GRACE_MS}ms", "idle_after": "0"}
 
 
 class Stepped:
-    """A site whose wall clock stands still until a step is made: then what has arrived by the new time is sent."""
+    """A site whose clock stands still until a step is made: then what has arrived by the new time is sent."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

@@ -1,4 +1,4 @@
-"""Old events fed into a running joiner: the wall clock waits for their clicks."""
+"""Old events fed into a running joiner: the clock waits for their clicks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_old_events_at_sixty_times_their_speed_keep_their_clicks(make_site: Make
 
 
 def test_old_events_that_were_produced_first_keep_their_clicks(make_site: MakeSite) -> None:
-    """Read at once, a month old: each has its click, however far the wall clock is. What is fed in later is late."""
+    """Read at once, a month old: each has its click, however far the clock is. What is fed in later is late."""
     made = scenario("plain", partitions=1).with_settings(window_ms=WINDOW_MS, tick_ms=1_000, skew_ms=0, dedupe_ms=0)
     at = [NOW_MS - MONTH_MS + 60_000 * step for step in range(STEPS)]
     impressions = [_event(at[step], step) for step in range(STEPS)]
