@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import yaml
 from stream_learner.cli.options import AsJson, ConfigFile, Overrides, load
 from stream_learner.cli.output import print_error, print_json
 from stream_learner.config import Config
+from stream_learner.config.load import unread_variables
 from stream_learner.config.rules import doubtful
 from stream_learner.errors import ConfigError
 
@@ -41,7 +43,7 @@ def check(
             print_json({"ok": False, "problems": list(error.problems or (error.message,)), "warnings": []})
             raise typer.Exit(error.exit_code) from None
         raise typer.Exit(print_error(error)) from None
-    warnings = [f"{path} {message}" for path, message in doubtful(checked)]
+    warnings = [f"{path} {message}" for path, message in (*doubtful(checked), *unread_variables(os.environ))]
     if as_json:
         print_json({"ok": True, "problems": [], "warnings": warnings})
         return

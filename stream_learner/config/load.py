@@ -6,7 +6,7 @@ loss resets its section. A message must never hold the value of a `kafka` option
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path as FilePath
@@ -21,6 +21,7 @@ from stream_learner.config.paths import (
     Path,
     Target,
     UnknownSetting,
+    leaves,
     locate,
     section_at,
     settings_of,
@@ -128,6 +129,19 @@ def _override(draft: _Draft, parts: Sequence[str], text: str, source: str, *, en
         draft.put(target, value, source)
     except (UnknownSetting, YamlError) as error:
         draft.problems.append(f"{error} ({source})")
+
+
+def unread_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that are not read, though their names are nearly those of settings, each with what is wrong.
+
+    A value such as Kubernetes gives to the ports of its services is none.
+    """
+    settings = {"_".join(path).upper().replace(".", "_"): path for path, _ in leaves(Config)}
+    for name, value in sorted(environ.items()):
+        path = settings.get(name.removeprefix(ENVIRONMENT_PREFIX[:-1]))
+        if path is not None and name.startswith(ENVIRONMENT_PREFIX[:-1]) and "://" not in value:
+            right = ENVIRONMENT_PREFIX + "__".join(path).upper().replace(".", "_")
+            yield name, f"is not read: the variable of {'.'.join(path)} is {right}"
 
 
 def _names_first(variable: tuple[str, str]) -> tuple[bool, str]:

@@ -52,6 +52,9 @@ def doubtful(config: Tree) -> Iterator[Problem]:
         yield "topics.retention", f"is {kept}: a role that is away, or held by the gate, for longer cannot go on"
     if join.agree == 1:
         yield "join.agree", "is 1: a single event with a wrong clock closes windows for all others of its partition"
+    twice = sorted({*config.features.include} & {*config.features.exclude})
+    if twice:
+        yield "features.include", f"names {', '.join(twice)}, which features.exclude leaves out: no feature comes of it"
     if join.dedupe_ms == 0:
         yield "join.dedupe", "is 0: impressions that are sent again count again, and their clicks with them"
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stream_learner.config import Config, load_config
+from stream_learner.config.load import unread_variables
 from stream_learner.config.paths import leaves
 from stream_learner.config.references import FromEnvironment, FromFile
 from stream_learner.config.rules import doubtful
@@ -190,6 +191,20 @@ def test_rules_are_asked_of_the_other_settings_where_some_are_refused() -> None:
         load_config(None, overrides=["kafka.bootstrap.servers=x:1", "input.impressions.topic=i", *unfit])
     found = {line.split(":")[0] for line in nameless.value.problems}
     assert found == {"model", "input.clicks", "join.tick", "join.lateness"}
+
+
+def test_variables_that_are_nearly_read_are_told() -> None:
+    """One line too few; not what Kubernetes sets for a service of that name, nor what is no setting."""
+    environ = {
+        "STREAM_LEARNER_JOIN_WINDOW": "5s",
+        "STREAM_LEARNER__JOIN__WINDOW": "5s",
+        "STREAM_LEARNER_SERVE_PORT": "tcp://10.0.0.1:80",
+        "STREAM_LEARNER_SERVICE_HOST": "10.0.0.1",
+        "STREAM_LEARNER_CONFIG": "m.yaml",
+        "JOIN_WINDOW": "5s",
+    }
+    told = [("STREAM_LEARNER_JOIN_WINDOW", "is not read: the variable of join.window is STREAM_LEARNER__JOIN__WINDOW")]
+    assert list(unread_variables(environ)) == told
 
 
 def test_a_setting_in_the_wrong_section_is_found() -> None:

@@ -142,6 +142,11 @@ def test_settings_that_do_not_go_together_are_refused(
             "topics.retention: is 1h: a role that is away",
         ),
         (("join.agree=1",), ("join.agree=2",), "join.agree: is 1: a single event with a wrong clock"),
+        (
+            ("features={include: [a, b], exclude: [b]}",),
+            ("features={include: [a, b], exclude: [b.c]}",),
+            "features.include: names b, which features.exclude leaves out",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

@@ -73,6 +73,8 @@ def test_topics_have_the_partitions_asked_for(cluster: Cluster) -> None:
     info = admin.require([topic])[topic]
     assert info.partitions == 7
     assert (info.id == NO_TOPIC_ID) == cluster.embedded
+    with pytest.raises(TopicMissing, match=f"{topic}s; there is {topic}$"):
+        admin.require([f"{topic}s"])
     with pytest.raises(TopicMissing, match="no-such-topic"):
         admin.require([topic, "no-such-topic"])
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -170,8 +171,17 @@ class Admin:
         found = self.describe(names)
         missing = [name for name in names if name not in found]
         if missing:
-            raise TopicMissing(f"missing on {self._settings.bootstrap}: {', '.join(missing)}")
+            near = "".join(f"; there is {name}" for name in self._nearest(missing))
+            raise TopicMissing(f"missing on {self._settings.bootstrap}: {', '.join(missing)}{near}")
         return found
+
+    def _nearest(self, missing: Iterable[str]) -> list[str]:
+        """The topic with the nearest name to each, where one is near."""
+        try:
+            known = [*self._admin.list_topics(timeout=self._timeout_s).topics]
+        except KafkaException:
+            return []
+        return [near for name in missing for near in get_close_matches(name, known, 1, cutoff=0.8)]
 
     def is_mock(self) -> bool:
         """Whether this is the mock cluster inside librdkafka.

@@ -156,8 +156,8 @@ class FirstVersion:
         self._needed = needed
         self._span_ms, self._tick_ms = span_ms, tick_ms
         self._matches = Matches(span_ms, tick_ms)
-        self._closed: dict[int, tuple[int, int]] = {}
-        """By partition, of the last mark: the last tick, and that of stream time."""
+        self._closed: dict[int, tuple[int, int, int]] = {}
+        """By partition, of the last mark: its last tick, that of stream time, and the last tick when this one moved."""
         self._seen: list[tuple[int, Sums]] = [(0, Sums())]
         """The sums at two numbers of examples: the last one noted, and the one before."""
         self._shown = 0.0
@@ -170,7 +170,9 @@ class FirstVersion:
     def count(self, mark: Mark) -> None:
         """Take in the next accepted mark of its partition."""
         self._matches.count(mark)
-        self._closed[mark.partition] = mark.last_tick, mark.stream_tick
+        _, stream, moved = self._closed.get(mark.partition, (0, mark.stream_tick, mark.last_tick))
+        moved = moved if mark.stream_tick == stream else mark.last_tick
+        self._closed[mark.partition] = mark.last_tick, mark.stream_tick, moved
         counts = mark.counts.impressions
         self._new += counts.examples + counts.sampled_out
         self._repeated += counts.duplicates
@@ -265,14 +267,16 @@ class FirstVersion:
         return None
 
     def _open_windows(self) -> str:
-        """Since when no window is closed, for the message, where that is longer ago than a window; else ""."""
-        late = [stream for last, stream in self._closed.values() if (last - stream) * self._tick_ms > self._span_ms]
-        if not late or min(late) < 0:
+        """Which windows do not close, for the message, where none has for longer than a window takes; else ""."""
+        stands = [
+            stream for last, stream, moved in self._closed.values() if (last - moved) * self._tick_ms > self._span_ms
+        ]
+        if not stands:
             return ""
-        since = moment_of((min(late) + 1) * self._tick_ms)
+        since = f" that ends after {moment_of((min(stands) + 1) * self._tick_ms)}" if min(stands) >= 0 else ""
         return (
-            f"; windows that end after {since} are not closed yet: clicks have stopped, or events come late (the "
-            "joiner's log has `windows_wait`, `stream_lags` or `clicks_lag`)"
+            f"; no window{since} is closed yet: clicks have stopped, or events come late (the joiner's log has "
+            "`windows_wait`, `stream_lags` or `clicks_lag`)"
         )
 
     def lost(self) -> Unearned | None:

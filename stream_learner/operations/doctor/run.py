@@ -47,7 +47,7 @@ from stream_learner.operations.doctor.retention import check_retention
 from stream_learner.operations.doctor.sample import Limits, Show, read_samples
 from stream_learner.operations.doctor.sizing import Traffic
 from stream_learner.operations.doctor.swapped import swapped
-from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields
+from stream_learner.operations.doctor.times import OF_RECORDS, Clock, check_times, moment, time_fields, unread_times
 from stream_learner.operations.doctor.traffic import features_of, sizing_of
 from stream_learner.roles.common.event_decoders import EventForms
 from stream_learner.roles.common.key_rule import with_key_rule
@@ -354,5 +354,10 @@ def propose(configured: Configured, impressions: Side, clicks: Side) -> tuple[Pr
     outages = outages_of(sides, pairs, right, delays, configured(proposal.overrides()))
     judged = with_clicks_read(impressions, pairs, right[0])
     hours = None if outages.found else hours_of(judged, pairs, right[0])  # an outage is no habit
-    proposal.add_features(features, {str(time.path) for time in fits.times[0]}, looked.leaks, hours)
+    proposal.add_features(
+        features,
+        {str(time.path) for time in fits.times[0]} | {path for path, _ in unread_times(impressions)},
+        looked.leaks,
+        hours,
+    )
     return proposal, looked

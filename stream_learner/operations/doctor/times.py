@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -197,18 +197,27 @@ def _other_field(side: Side, configured: Clock, other: Clock | None, there: int)
     return other, [Finding("warns", f"{side.name}_record_time", seen, means, change)]
 
 
-def _unread(side: Side) -> Iterable[Finding]:
-    """A field that is named like a time and differs from event to event, in a form that is not read."""
+def unread_times(side: Side) -> Iterator[tuple[str, Any]]:
+    """The fields that are named like a time, in a form that is not read, each with a value: what differs from event to
+    event, or is a number of s, ms or us as text.
+    """
     events = side.some
     for path in paths_of(events):
         values = values_of(events, path)
         name = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", path)[-1].lower()
-        if name in ENDINGS and len(values) > len(events) / 2 and len(set(map(str, values))) > len(values) / 2:
-            seen = f"`{path}` of {side.sample.topic} looks like the time of an event, such as {shown(values[-1])}, and "
-            seen += "is neither ISO 8601 nor a number of s, ms or us since 1970"
-            means = "the records' timestamps count in its place: delays are wrong where these are not the events' times"
-            change = "the producer: ISO 8601 or milliseconds; nothing, if the records' timestamps are right"
-            yield Finding("warns", f"{side.name}_time_unread", seen, means, change)
+        if name in ENDINGS and len(values) > len(events) / 2:
+            digits = [int(value) for value in values if isinstance(value, str) and value.isdecimal()]
+            if len(set(map(str, values))) > len(values) / 2 or (len(digits) == len(values) and unit_of(digits)):
+                yield path, values[-1]
+
+
+def _unread(side: Side) -> Iterable[Finding]:
+    for path, value in unread_times(side):
+        seen = f"`{path}` of {side.sample.topic} looks like the time of an event, such as {shown(value)}, and "
+        seen += "is neither ISO 8601 nor a number of s, ms or us since 1970"
+        means = "the records' timestamps count in its place: delays are wrong where these are not the events' times"
+        change = "the producer: ISO 8601 or milliseconds; nothing, if the records' timestamps are right"
+        yield Finding("warns", f"{side.name}_time_unread", seen, means, change)
 
 
 def _wrong_unit(side: Side, configured: Clock, values: Sequence[Any]) -> tuple[Clock, list[Finding]]:

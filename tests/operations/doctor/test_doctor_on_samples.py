@@ -147,7 +147,7 @@ def test_what_is_printed_of_a_healthy_site(capsys: pytest.CaptureFixture[str]) -
     report = report_of(Site(), clicks=lambda one: replace(one, read_at_ms=last_ms + 7_200_000))
     _print(report, None, fields=False)
     lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"stream-learner \d\S*, librdkafka \d\S*, key rule 3", lines[0])
+    assert re.fullmatch(r"versions: stream_learner \d\S*, librdkafka \d\S*, key rule 3", lines[0])
     assert "the `ref.impression_id` of 172 of 172 clicks is an impression's `imp.id`" in lines
     assert [line for line in lines if line.startswith("delays of 172 clicks: median 1 s, 90 % ")]
     assert [line for line in lines if "newest" in line] == ["  newest record 120 min before now"]
@@ -511,6 +511,19 @@ def test_numbers_of_large_scale_get_a_kind_that_fits() -> None:
     (finding,) = report_of(site.with_settings(BY_VALUE)).findings
     assert finding.change == "features.fields: {age_s: {kind: log}}"
     assert report_of(site).findings == []
+
+
+def test_times_as_text_of_digits_are_told_and_no_feature() -> None:
+    """Of which many events share one, in the sample as on the page of a first configuration."""
+
+    def in_seconds(one: Happened) -> dict[str, Any]:
+        return {**{k: v for k, v in impression(one).items() if k != "ts"}, "sent_at": str(one.time_ms // 60_000 * 60)}
+
+    site = Site().with_impressions(write=in_seconds)
+    settings, _ = proposed(site)
+    assert "sent_at" in settings["features.exclude"]
+    found = report_of(site.with_settings("input.impressions.time=null")).findings
+    assert [one.name for one in found if "sent_at" in one.seen] == ["impressions_time_unread"]
 
 
 def test_times_of_years_ago() -> None:
