@@ -162,6 +162,29 @@ def check_listed(sides: tuple[Side, Side], ids: IdPaths) -> Iterable[Finding]:
             yield Finding("stops", f"{side.name}_id_in_list", seen, means, change)
 
 
+def check_several(impressions: Side, clicks: Side, pairs: Iterable[IdPaths]) -> Iterable[Finding]:
+    """Events that show several things, each with an id of its own, of which most clicks name one. pairs: as of
+    `pairs_of_paths`.
+    """
+    events, at_least = impressions.events, max(len(clicks.events) / 2, ENOUGH)
+    for path, other in ((pair.impressions, pair.clicks) for pair in pairs):
+        several = sum(bool(event.more.get(path)) for event in events)
+        if several <= HARDLY_ANY * len(events):
+            continue
+        ids = {id_text(one) for event in events for one in (event.fields.get(path), *event.more.get(path, ()))} - {None}
+        named = sum(id_text(event.fields.get(other)) in ids for event in clicks.events)
+        if named >= at_least:
+            seen = f"`{path}` has several values in {several:,} of {count_of(len(events), 'event')} of "
+            seen += (
+                f"{impressions.sample.topic}; the `{other}` of {named:,} of {count_of(len(clicks.events), 'click')} "
+            )
+            seen += "is one of them"
+            means = "an impression is one thing that is clicked or not: a click on one counts for all, or for the first"
+            change = "the producer: one event for each of them, with its id as a field of its own"
+            yield Finding("warns", "several_in_one", seen, means, change)
+            return
+
+
 def _check_path(side: Side, path: str, right: str, max_bad_share: float) -> Finding | None:
     """Events without an id, or with one that cannot be an id."""
     events, values = side.events, values_of(side.events, path)

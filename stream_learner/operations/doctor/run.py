@@ -37,6 +37,7 @@ from stream_learner.operations.doctor.ids import (
     check_ids,
     check_listed,
     check_matches,
+    check_several,
     pairs_of_paths,
 )
 from stream_learner.operations.doctor.keys import Keys, check_keys, keys_of
@@ -274,6 +275,7 @@ def _check_pairs(looked: _Looked) -> Iterable[Finding]:
             of_clocks = [*check_clocks(gap, *looked.sides, clocks, looked.delays, spec)]
         of_clocks = of_clocks or [*check_delays(looked.delays, spec)]
     yield from of_clocks
+    yield from check_several(impressions, clicks, looked.id_pairs)
     yield from check_disorder(impressions, clocks[0], spec)
     yield from check_late_clicks(pairs, looked.sides, clocks, spec)
     yield from check_share(looked.judged, pairs, clicks.sample.topic)

@@ -847,6 +847,29 @@ def test_ids_of_impressions_that_are_sent_twice_are_found() -> None:
     assert names(report_of(Site(), impressions=twice)) == [("stops", "id_not_unique")]
 
 
+@pytest.mark.parametrize(("ads", "told"), [(1, []), (3, [("warns", "several_in_one")])])
+@pytest.mark.parametrize("by", ["view", "ads.id"])
+def test_one_event_of_several_things_is_told(by: str, ads: int, told: list[tuple[str, str]]) -> None:
+    """A page view with three ads, each with an id, and clicks that name the ad and the view: whatever id is configured
+    joins other things than were clicked. With one ad a view there is nothing to tell."""
+
+    def view(one: Happened) -> dict[str, Any]:
+        return {"view": one.id, "ts": iso(one.time_ms), "ads": [{"id": f"{one.id}-{n}", "ad": n} for n in range(ads)]}
+
+    def clicked(one: Happened) -> dict[str, Any]:
+        return {"view": one.id, "ad": f"{one.id}-{one.number % ads}", "at": one.time_ms / 1000}
+
+    ids = f'input.impressions.id="{by}"', f'input.clicks.id="{"view" if by == "view" else "ad"}"'
+    site = (
+        Site()
+        .with_impressions(write=view)
+        .with_clicks(write=clicked)
+        .with_settings(*ids, 'features={"include": ["ads.ad"]}')
+    )
+    found = [one for one in names(report_of(site)) if one[1] == "several_in_one"]
+    assert found == told
+
+
 def test_clicks_of_another_site() -> None:
     """That nothing is shared is said before what field is configured."""
     other = Site().with_clicks(write=lambda one: {"ref": f"x{one.id}", "at": one.time_ms / 1000})
