@@ -131,10 +131,10 @@ def test_what_is_known_is_not_unlearned(cell: Cell) -> None:
 
 @pytest.mark.thorough
 def test_windows_wait_even_where_little_is_known() -> None:
-    """After two clicks a prediction moves by more than a tenth, after 24 by less; but not for ever."""
+    """After two clicks, or 24, a prediction moves by less than a tenth."""
     few = [moved(cell) for cell in CELLS if cell.clicks < KNOWN]
     assert [(one.cell.per_s, one.cell.healthy_min) for one in few] == [(0.1, 2), (0.1, 20)]
-    assert few[0].by > MOVES > few[1].by
+    assert all(one.by < MOVES for one in few)
     assert all(one.left > one.examples / 2 for one in few)
 
 

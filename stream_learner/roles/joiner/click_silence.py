@@ -12,8 +12,9 @@ quiet night is no lull. The usual rate is arrivals / impressions over about the 
 that rate only when it has ended.
 
 Clicks are *waited for* while a lull is unlikely: with n arrivals among N impressions before, one of k impressions has
-the probability (1 + k / N)^-n, and below `LIKELY` windows wait for the next click. That costs freshness where chance
-explains the lull after all, and truth where nobody waits; so it needs no warm-up, and no regard for longer lulls.
+the probability (1 + k / N)^-n, and below `LIKELY` windows wait for the next click, of the first `FIRST` arrivals below
+`FIRST_LIKELY`. That costs freshness where chance explains the lull after all, and truth where nobody waits; so it needs
+no warm-up, and no regard for longer lulls.
 
 The join is *held*, with an alarm, when a lull reaches both
   1. `NEEDED` expected arrivals (the rate times its impressions, but no more than its slots). Were arrivals independent,
@@ -43,6 +44,7 @@ from stream_learner.wording import moment_of
 
 SLOT_MS = 1_000
 LIKELY = 1 / 1000
+FIRST, FIRST_LIKELY = 10, 1 / 100
 NEEDED = 30.0
 LONGEST = 3.0
 ARRIVALS = 50
@@ -211,7 +213,8 @@ class ClickSilence:
 
     @property
     def _is_unlikely(self) -> bool:
-        return bool(self._exposed) and self._recent * math.log1p(self.expected / self._recent) > -math.log(LIKELY)
+        likely = LIKELY if self._arrivals >= FIRST else FIRST_LIKELY
+        return bool(self._exposed) and self._recent * math.log1p(self.expected / self._recent) > -math.log(likely)
 
     def _is_silence(self, at_ms: int) -> bool:
         return (

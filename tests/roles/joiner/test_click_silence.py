@@ -15,6 +15,7 @@ from stream_learner.adapters.telemetry.logs import get_logger
 from stream_learner.roles.joiner.click_silence import (
     ARRIVALS,
     DAY_MS,
+    FIRST_LIKELY,
     LEARN_MS,
     LIKELY,
     LONGEST,
@@ -528,8 +529,10 @@ def _waits_after(silence: ClickSilence, seconds: int) -> bool:
     return silence.waits_since_ms is not None
 
 
-@pytest.mark.parametrize("arrivals", [1, 3, 10, 200])
-def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int) -> None:
+@pytest.mark.parametrize(
+    ("arrivals", "likely"), [(1, FIRST_LIKELY), (3, FIRST_LIKELY), (9, FIRST_LIKELY), (10, LIKELY), (200, LIKELY)]
+)
+def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int, likely: float) -> None:
     """The chance of so long a lull, by the arrivals seen before, summed up one impression at a time."""
     silence = ClickSilence()
     for number in range(arrivals):
@@ -540,7 +543,8 @@ def test_a_lull_that_chance_explains_is_not_waited_for(arrivals: int) -> None:
         silence.note(Arrived(START + 1000 * (arrivals + lull), 1, 0))
     counted = sum((1 - 1 / MEMORY) ** number for number in range(arrivals))  # older ones count less
     exposed = counted / silence.usual.rate
-    assert (1 + lull / exposed) ** -counted < LIKELY <= (1 + (lull - 1) / exposed) ** -counted
+    before, after = ((1 + n / exposed) ** -counted for n in (lull - 1, lull))
+    assert after < likely * (1 + 1e-12) and before >= likely
 
 
 @share(2, nightly=7)
