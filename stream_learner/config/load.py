@@ -179,13 +179,15 @@ def _find_all(draft: _Draft, error: ValidationError) -> None:
     """Note what is refused, and what the rest breaks without it: rules are asked only of settings that are each valid.
     What a rule says of a setting that was refused is left out.
     """
-    tree, refused = deepcopy(draft.tree), set[str]()
+    tree, refused, tried = deepcopy(draft.tree), set[str](), set[tuple[Path, bool]]()
     while True:
         found = error.errors(include_url=False)
         lines = [line for detail in found for line in _lines(draft, detail)]
         draft.problems += [line for line in lines if not any(_is_about(line, name) for name in refused)]
         refused |= {".".join(written_path(detail["loc"])) for detail in found if detail["loc"]}
-        mended = [_mend(tree, written_path(detail["loc"]), detail["type"]) for detail in found]
+        wrong = {(written_path(detail["loc"]), detail["type"] == "missing") for detail in found} - tried
+        tried |= wrong  # each once, or it would go on for ever where what is put in is refused
+        mended = [_mend(tree, path, is_missing=is_missing) for path, is_missing in sorted(wrong)]
         if not any(mended):
             return
         try:
@@ -201,18 +203,17 @@ def _is_about(line: str, name: str) -> bool:
     return f"{name}.".startswith(f"{line.partition(':')[0]}.") or ("." in name and name in line)
 
 
-def _mend(tree: dict[str, Any], path: Path, kind: str) -> bool:
+def _mend(tree: dict[str, Any], path: Path, *, is_missing: bool) -> bool:
     """Take out what is refused at a path, or put in what is missing; returns whether that was possible."""
     place: Any = tree
     for part in path[:-1]:
         place = place.get(part) if isinstance(place, dict) else None
-    if not isinstance(place, dict) or not path or (kind == "missing") == (path[-1] in place):
+    if not isinstance(place, dict) or not path or is_missing == (path[-1] in place):
         return False
-    if kind == "missing":
+    if is_missing:
         place[path[-1]] = _PLACEHOLDER if section_at(Config, path) is None else {}
-    elif place.pop(path[-1]) == _PLACEHOLDER:
-        place[path[-1]] = _PLACEHOLDER
-        return False
+    else:
+        del place[path[-1]]
     return True
 
 
