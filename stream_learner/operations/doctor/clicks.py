@@ -75,7 +75,7 @@ def check_begin(
     ):
         return
     first_ms, begin_ms = (_begin_ms(*one) for one in zip((impressions, clicks), clocks, strict=True))
-    last_ms = max((time for event in impressions.events if (time := clocks[0].of(event)) is not None), default=0)
+    last_ms = max(clocks[0].times(impressions.events), default=0)
     if isinstance(config.join.start, int):
         first_ms = max(first_ms, config.join.start)
     usual_ms = min(config.join.window_ms, quantile(delays, 0.99)) if len(delays) >= ENOUGH else config.join.window_ms
@@ -115,5 +115,5 @@ def _begin_ms(side: Side, clock: Clock) -> int:
     Of a topic that was read whole no more of them count than of others: in quiet hours one click in a hundred is late.
     """
     events = side.firsts or [event for block in side.blocks for of in block.values() for event in of[:FIRSTS]]
-    times = sorted(time for event in events if (time := clock.of(event)) is not None)
+    times = sorted(clock.times(events))
     return times[len(times) // 100] if times else 0

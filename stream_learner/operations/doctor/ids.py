@@ -63,18 +63,19 @@ def best_pair(found: Sequence[IdPaths], clicks: Side) -> IdPaths | None:
 
 
 def pairs_of_paths(
-    impressions: Side, clicks: Side, not_ids: Iterable[str | None], *, in_lists: bool = False
+    impressions: Side, clicks: Side, times: tuple[Sequence[Clock], Sequence[Clock]], *, in_lists: bool = False
 ) -> list[IdPaths]:
     """The pairs of fields that share values, the one that fits best first: one that tells impressions apart, and that
     most clicks share.
 
-    not_ids: paths of times. in_lists: whether lists of values count, which the joiner does not read as ids.
+    times: the fields that look like times, which are no ids. in_lists: whether lists of values count, which the joiner
+    does not read as ids.
 
     Users tell impressions apart, too, where there are many: of fields that few clicks share,
     only one without repeats may be an id.
     """
     once = {event.text: event for event in impressions.events}.values()  # some are sent twice
-    left_out = {*not_ids}
+    left_out = {time.path for found in times for time in found}
     of_impressions, of_clicks = (_texts_by_path([*of], left_out, in_lists) for of in (once, clicks.events))
     unique = {path: set(texts) for path, texts in of_impressions.items() if len(set(texts)) >= UNIQUE * len(texts)}
     found = [
@@ -141,7 +142,7 @@ def _of_other_times(sides: tuple[Side, Side], clocks: tuple[Clock, Clock]) -> st
     """The times of both samples, for the message, where hardly any click is of a time of the impressions; else ""."""
     impressions, clicks = sides
     spans = _spans(impressions, clocks[0])
-    times = sorted(time for event in clicks.events if (time := clocks[1].of(event)) is not None)
+    times = sorted(clocks[1].times(clicks.events))
     inside = sum(any(begin <= time <= end for begin, end in spans) for time in times)
     if not times or not spans or inside > HARDLY_ANY * len(times):
         return ""
@@ -259,7 +260,7 @@ def _spans(impressions: Side, clock: Clock) -> list[tuple[int, int]]:
     """From the first time to the last one of each block of a sample, in any of its partitions."""
     found = []
     for block in impressions.blocks:
-        times = [time for events in block.values() for event in events if (time := clock.of(event)) is not None]
+        times = [time for events in block.values() for time in clock.times(events)]
         if times:
             found.append((min(times), max(times)))
     return found
@@ -269,7 +270,7 @@ def _expected(impressions: Side, clicks: Iterable[Event], clocks: tuple[Clock, C
     """The clicks whose impressions, if they are no longer than a window before them, lie in a block of the sample."""
     whole, spans = impressions.sample.whole, []
     for block in impressions.blocks:
-        of_events = ([t for event in events if (t := clocks[0].of(event)) is not None] for events in block.values())
+        of_events = map(clocks[0].times, block.values())
         times = [sorted(of_partition) for of_partition in of_events if of_partition]
         if whole and times:
             spans.append((min(t[0] for t in times), max(t[-1] for t in times)))

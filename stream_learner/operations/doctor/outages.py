@@ -97,7 +97,7 @@ def outages_of(
 ) -> Outages:
     """The outages of a sample. delays: as of `delays_ms`."""
     impressions, clicks = sides
-    shown = sorted(time for event in impressions.events if (time := clocks[0].of(event)) is not None)
+    shown = sorted(clocks[0].times(impressions.events))
     by_partition = [[*map(clocks[1].of, events)] for events in clicks.blocks[0].values()]
     known = [of for events in by_partition if (of := [time for time in events if time is not None])]
     if not delays or not shown or not known or config.join.start == "latest":
@@ -164,7 +164,7 @@ def _gap_ms(side: Side, clock: Clock) -> tuple[float, float]:
     begin_ms, end_ms = math.inf, -math.inf
     for partition, older in (side.blocks[1] if len(side.blocks) > 1 else {}).items():
         newest = side.blocks[0][partition]
-        times = [sorted(t for event in of if (t := clock.of(event)) is not None) for of in (older, newest)]
+        times = [sorted(clock.times(of)) for of in (older, newest)]
         if all(times) and newest[0].record.offset > older[-1].record.offset + 1:
             begin_ms = min(begin_ms, quantile(times[0], 0.99))
             end_ms = max(end_ms, quantile(times[1], 0.01))

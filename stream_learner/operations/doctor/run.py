@@ -214,7 +214,7 @@ class _Fits(NamedTuple):
     @classmethod
     def of(cls, sides: tuple[Side, Side]) -> _Fits:
         times = time_fields(sides[0]), time_fields(sides[1])
-        pairs = pairs_of_paths(*sides, [time.path for found in times for time in found])
+        pairs = pairs_of_paths(*sides, times)
         return cls(times, pairs, best_pair(pairs, sides[1]))
 
 
@@ -224,8 +224,7 @@ def _look(config: Config, sides: tuple[Side, Side], fits: _Fits | None = None) -
     timed = [check_times(side, of, most_bad) for side, of in zip(sides, specs, strict=True)]
     clocks, (times, id_pairs, best) = (timed[0][0], timed[1][0]), fits or _Fits.of(sides)
     ids, of_ids = check_ids(impressions, clicks, specs, best, most_bad, clocks)
-    not_ids = [time.path for found in times for time in found]
-    in_lists = [] if best else pairs_of_paths(impressions, clicks, not_ids, in_lists=True)
+    in_lists = [] if best else pairs_of_paths(impressions, clicks, times, in_lists=True)
     listed = best_pair(in_lists, clicks)
     if listed is not None:
         id_pairs = in_lists
@@ -324,7 +323,7 @@ def _topic(side: Side, clock: Clock, keys: object) -> dict[str, Any]:
     its newest record was written, None where that was not read."""
     newest_ms = max((one.time_ms for of in side.sample.blocks[0].values() for one in of), default=-1)
     read_at_ms = None if side.sample.cut_short or newest_ms < 0 else side.sample.read_at_ms
-    times = sorted(time for event in side.events if (time := clock.of(event)) is not None)
+    times = sorted(clock.times(side.events))
     return {
         "topic": side.sample.topic,
         "partitions": side.sample.partitions,

@@ -25,8 +25,7 @@ def swapped(sides: tuple[Side, Side], times: tuple[Sequence[Clock], Sequence[Clo
     """
     clicks, impressions = sides
     of_clicks, of_impressions = (next(iter(found), OF_RECORDS) for found in times)
-    not_ids = [time.path for found in times for time in found]
-    ids = best_pair(pairs_of_paths(impressions, clicks, not_ids), clicks)
+    ids = best_pair(pairs_of_paths(impressions, clicks, times), clicks)
     pairs = [] if ids is None else ids.pairs(impressions.events, clicks.events)
     delays = delays_ms(pairs, (of_impressions, of_clicks))
     if ids is None or len(delays) < ENOUGH or quantile(delays, 1 - LATER) <= 0:

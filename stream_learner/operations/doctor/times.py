@@ -43,6 +43,10 @@ class Clock:
             return event.record.time_ms if event.record.time_ms >= 0 else None
         return time_of(event.fields.get(self.path), self.unit)
 
+    def times(self, events: Iterable[Event]) -> list[int]:
+        """The times of the events that have one, in the order of the events."""
+        return [time for event in events if (time := self.of(event)) is not None]
+
     def lag_of(self, event: Event) -> int | None:
         """Record timestamp - time of an event, None where one is missing."""
         time = self.of(event)
@@ -138,7 +142,7 @@ def _rises(side: Side, clock: Clock) -> bool:
     """Whether times rise with offsets: in most pairs of events that are half a partition apart."""
     rises = pairs = 0
     for events in side.blocks[0].values():
-        times = [time for event in events if (time := clock.of(event)) is not None]
+        times = clock.times(events)
         half = len(times) // 2
         pairs += half
         rises += sum(later > earlier for earlier, later in zip(times[:half], times[half:], strict=False))
